@@ -222,6 +222,17 @@ pub struct HealingStep {
     pub undo: String,
 }
 
+/// `HEAL HOSTGROUP`: a promotion that an operator orders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealOrder {
+    /// The cluster, by its writer hostgroup.
+    pub hostgroup: HostgroupId,
+    /// The server that is to take over; None leaves the choice to the proxy.
+    pub to: Option<ServerAddr>,
+    /// `FORCE LOSING`: so many transactions are known to be lost, and may be.
+    pub losing: Option<u64>,
+}
+
 /// A step of a plan that was done: a promotion, a return, a switchover, or what undoes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HealedStep {
@@ -417,6 +428,16 @@ pub trait Operator: Send + Sync {
         Err(format!("the monitor does not run here: {server} cannot be adopted"))
     }
 
+    /// `REJOIN SERVER`: makes a server follow its writer now, if it has nothing that the writer lacks, in every mode but `off`. `discarding` is
+    /// the operator's word that so many transactions may go: it is refused, as they are in the server's data. Blocks until it follows.
+    ///
+    /// # Errors
+    /// Why it does not follow, and how to rebuild it. A former writer may have been closed.
+    fn rejoin(&self, server: &ServerAddr, discarding: Option<u64>) -> Result<String, String> {
+        let _ = discarding;
+        Err(format!("the monitor does not run here: {server} cannot be taken back"))
+    }
+
     /// `SUSPEND HEALING`: this proxy promotes no server of the cluster (None: of any cluster) and takes none back, for so long or until
     /// [`Operator::resume_healing`], over restarts. `by` ordered it. Returns the effect in words.
     ///
@@ -434,6 +455,24 @@ pub trait Operator: Send + Sync {
     fn resume_healing(&self, hostgroup: Option<HostgroupId>) -> Result<String, String> {
         let _ = hostgroup;
         Err("the monitor does not run here: nothing is healed".to_owned())
+    }
+
+    /// `HEAL HOSTGROUP`: promotes a server in place of a dead writer, by the plan of mode `full`, in every mode but `off`. `by` ordered it.
+    /// Blocks until the plan has ended. Returns what was done.
+    ///
+    /// # Errors
+    /// Why no server was promoted: the writer is not dead, a brake holds that is about safety, or the plan failed and was undone.
+    fn heal(&self, order: &HealOrder, by: &str) -> Result<String, String> {
+        let _ = by;
+        Err(format!("the monitor does not run here: hostgroup {} is not healed", order.hostgroup))
+    }
+
+    /// `HEAL HOSTGROUP ... DRY RUN`: whether the order would be carried out now, and its plan. Nothing is sent.
+    ///
+    /// # Errors
+    /// The cluster is not looked at.
+    fn explain_heal(&self, order: &HealOrder) -> Result<Vec<HealingStep>, String> {
+        Err(format!("the monitor does not run here: nothing is known of hostgroup {}", order.hostgroup))
     }
 
     /// `ACKNOWLEDGE HEALING HOSTGROUP`: another promotion may follow the last one, and plans that failed count no more.

@@ -69,11 +69,14 @@ fn healing(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     // The first look at a cluster may be waited for.
     engine.later(Box::new(move || match operator.explain_healing(hostgroup, dies.as_ref()) {
         Err(reason) => Reply::refused(reason),
-        Ok(steps) => {
-            let line = |step: HealingStep| [step.step, step.server, step.statement, step.undo].map(Some).to_vec();
-            reply(&["step", "server", "statement", "undo"], steps.into_iter().map(line).collect())
-        }
+        Ok(steps) => explained(steps),
     }))
+}
+
+/// The steps of a plan as rows.
+pub(super) fn explained(steps: Vec<HealingStep>) -> Reply {
+    let line = |step: HealingStep| [step.step, step.server, step.statement, step.undo].map(Some).to_vec();
+    reply(&["step", "server", "statement", "undo"], steps.into_iter().map(line).collect())
 }
 
 fn healing_question(statement: &Statement) -> Result<(HostgroupId, Option<ServerAddr>), String> {

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::fleet::{Operator, StandingOrder, Told};
+use model::fleet::{HealOrder, Operator, StandingOrder, Told};
 use model::{HostgroupId, ServerAddr};
 
+use super::explain::explained;
 use super::{Answer, Command, open, refuse};
 use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine};
@@ -42,6 +43,12 @@ pub(super) const COMMANDS: &[Command] = &[
         "Takes back a server that does not follow its writer, though somebody stopped it or attempts failed (mysql_healing, mode rejoin).",
         "ADOPT SERVER '10.0.0.2:3306'",
     ),
+    open("REJOIN", order).help(
+        "REJOIN SERVER 'host:port'",
+        "Makes a server follow its writer now, if it is proved to have nothing that the writer lacks; with a row in mysql_healing of any mode. \
+         A former writer is closed first. A server with other transactions is refused, with the commands that rebuild it.",
+        "REJOIN SERVER '10.0.0.2:3306'",
+    ),
     open("SUSPEND", order).help(
         "SUSPEND HEALING [HOSTGROUP n] [FOR s SECONDS]",
         "This proxy promotes no server and takes none back (mysql_healing), also after a restart.",
@@ -51,6 +58,12 @@ pub(super) const COMMANDS: &[Command] = &[
         "RESUME HEALING [HOSTGROUP n]",
         "Ends SUSPEND HEALING of a cluster, or of all clusters.",
         "RESUME HEALING",
+    ),
+    open("HEAL", order).help(
+        "HEAL HOSTGROUP n [TO 'host:port'] [FORCE LOSING k] [DRY RUN]",
+        "Promotes a server in place of a dead writer, by the plan of mode full, with a row in mysql_healing of any mode. FORCE LOSING takes \
+         the number of would_lose in stats_tidegate_healing. DRY RUN shows the plan, and changes nothing.",
+        "HEAL HOSTGROUP 0 TO '10.0.0.2:3306'",
     ),
     open("ACKNOWLEDGE", order).help(
         "ACKNOWLEDGE HEALING HOSTGROUP n",
@@ -71,9 +84,12 @@ enum Order {
     Drain { server: ServerAddr, timeout_ms: Option<u64> },
     Undrain(ServerAddr),
     Adopt(ServerAddr),
+    Rejoin { server: ServerAddr, discarding: Option<u64> },
     SuspendHealing { hostgroup: Option<HostgroupId>, limit: Option<Duration> },
     ResumeHealing(Option<HostgroupId>),
     AcknowledgeHealing(HostgroupId),
+    Heal(HealOrder),
+    ExplainHeal(HealOrder),
 }
 
 impl Order {
@@ -86,6 +102,7 @@ impl Order {
             Self::Undrain(server) => Some((StandingOrder::Drained(server.clone()), false)),
             Self::Switchover { .. } | Self::Failback(_) | Self::Accept { .. } | Self::Adopt(_) => None,
             Self::SuspendHealing { .. } | Self::ResumeHealing(_) | Self::AcknowledgeHealing(_) => None,
+            Self::Heal(_) | Self::ExplainHeal(_) | Self::Rejoin { .. } => None,
         }
     }
 
@@ -126,9 +143,12 @@ impl Order {
             Self::Drain { server, timeout_ms } => operator.drain(server, *timeout_ms).map(Told::from),
             Self::Undrain(server) => operator.undrain(server).map(Told::from),
             Self::Adopt(server) => operator.adopt(server).map(Told::from),
+            Self::Rejoin { server, discarding } => operator.rejoin(server, *discarding).map(Told::from),
             Self::SuspendHealing { hostgroup, limit } => operator.suspend_healing(*hostgroup, *limit, by).map(Told::from),
             Self::ResumeHealing(hostgroup) => operator.resume_healing(*hostgroup).map(Told::from),
             Self::AcknowledgeHealing(hostgroup) => operator.acknowledge_healing(*hostgroup).map(Told::from),
+            Self::Heal(order) => operator.heal(order, by).map(Told::from),
+            Self::ExplainHeal(order) => operator.explain_heal(order).map(|_| Told::default()),
         }
     }
 }
@@ -148,6 +168,9 @@ fn order(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 }
 
 fn answer((operator, sharing): (&Arc<dyn Operator>, Option<&Sharing>), order: &Order, text: &str, by: &str) -> Reply {
+    if let Order::ExplainHeal(order) = order {
+        return operator.explain_heal(order).map_or_else(Reply::refused, explained);
+    }
     match order.give(operator.as_ref(), sharing, by) {
         Ok(told) => {
             tracing::info!("{}", told.text);
@@ -224,6 +247,7 @@ fn parse(statement: &Statement) -> Result<Order, String> {
             ends_at(4)?;
             Ok(Order::AcknowledgeHealing(hostgroup_at(3)?))
         }
+        () if statement.has(0, "HEAL HOSTGROUP *") && !is_by_hand => heal(statement).map_err(wrong),
         () if statement.has(0, "PAUSE HOSTGROUP *") => of_hostgroup(Order::Pause),
         () if statement.has(0, "RESUME HOSTGROUP *") => of_hostgroup(Order::Resume),
         () if statement.has(0, "DRAIN SERVER *") && !is_by_hand => {
@@ -235,6 +259,20 @@ fn parse(statement: &Statement) -> Result<Order, String> {
             ends_at(next)?;
             Ok(Order::Undrain(server))
         }
+        () if statement.has(0, "REJOIN SERVER *") => {
+            let (server, next) = server(2)?;
+            let discarding = match statement.head.len().checked_sub(next) {
+                Some(0) => None,
+                Some(2) if statement.is(next, "DISCARDING") => Some(
+                    statement
+                        .word(next + 1)
+                        .parse()
+                        .map_err(|_| wrong(format!("'{}' is not a number of transactions", statement.word(next + 1))))?,
+                ),
+                _ => return Err(wrong(format!("'{}' is not understood", statement.rest(next)))),
+            };
+            Ok(Order::Rejoin { server, discarding })
+        }
         () if statement.has(0, "ADOPT SERVER *") => {
             let (server, next) = server(2)?;
             ends_at(next)?;
@@ -242,6 +280,30 @@ fn parse(statement: &Statement) -> Result<Order, String> {
         }
         () => Err(wrong(format!("'{}' is not understood", statement.text))),
     }
+}
+
+/// `HEAL HOSTGROUP n [TO 'h:p'] [FORCE LOSING k] [DRY RUN]`
+fn heal(statement: &Statement) -> Result<Order, String> {
+    let hostgroup = match statement.word(2).parse() {
+        Ok(number) if number <= HostgroupId::MAX => HostgroupId(number),
+        _ => return Err(format!("'{}' is not a hostgroup number", statement.word(2))),
+    };
+    let (mut order, mut at) = (HealOrder { hostgroup, to: None, losing: None }, 3);
+    if statement.is(at, "TO") {
+        let (to, next) = address(statement, at + 1)?;
+        (order.to, at) = (Some(to), next);
+    }
+    if statement.has(at, "FORCE LOSING *") {
+        let count = statement.word(at + 2);
+        order.losing = Some(count.parse().map_err(|_| format!("'{count}' is not a number of transactions"))?);
+        at += 3;
+    }
+    let is_dry = statement.has(at, "DRY RUN");
+    at += if is_dry { 2 } else { 0 };
+    if statement.head.len() != at {
+        return Err(format!("'{}' is not understood", statement.rest(at)));
+    }
+    Ok(if is_dry { Order::ExplainHeal(order) } else { Order::Heal(order) })
 }
 
 /// The server named at token `at`, in quotes or bare, and where the next token is. A name without a port has 3306; one that
@@ -311,6 +373,18 @@ mod tests {
         assert_eq!(read("RESUME HEALING"), Ok(Order::ResumeHealing(None)));
         assert_eq!(read("resume healing hostgroup 7"), Ok(Order::ResumeHealing(Some(HostgroupId(7)))));
         assert_eq!(read("ACKNOWLEDGE HEALING HOSTGROUP 7"), Ok(Order::AcknowledgeHealing(HostgroupId(7))));
+        let rejoin = |discarding| Ok(Order::Rejoin { server: db("db1", 3307), discarding });
+        assert_eq!(read("rejoin server db1:3307"), rejoin(None));
+        assert_eq!(read("REJOIN SERVER 'db1:3307' DISCARDING 3"), rejoin(Some(3)));
+        let heal = |to, losing| HealOrder { hostgroup: HostgroupId(7), to, losing };
+        assert_eq!(read("HEAL HOSTGROUP 7"), Ok(Order::Heal(heal(None, None))));
+        assert_eq!(read("heal hostgroup 7 to 'db2:3307';"), Ok(Order::Heal(heal(Some(db("db2", 3307)), None))));
+        assert_eq!(read("HEAL HOSTGROUP 7 DRY RUN"), Ok(Order::ExplainHeal(heal(None, None))));
+        assert_eq!(read("HEAL HOSTGROUP 7 FORCE LOSING 17"), Ok(Order::Heal(heal(None, Some(17)))));
+        assert_eq!(
+            read("HEAL HOSTGROUP 7 TO db2:3307 FORCE LOSING 0 DRY RUN"),
+            Ok(Order::ExplainHeal(heal(Some(db("db2", 3307)), Some(0))))
+        );
     }
 
     #[test]
@@ -339,6 +413,12 @@ mod tests {
             ("SUSPEND HOSTGROUP 1", "is not understood"),
             ("RESUME HEALING NOW", "'NOW' is not understood"),
             ("ACKNOWLEDGE HEALING", "is not understood"),
+            ("REJOIN SERVER 'a:1' NOW", "'NOW' is not understood"),
+            ("REJOIN SERVER 'a:1' DISCARDING all", "'all' is not a number of transactions"),
+            ("HEAL HOSTGROUP 1 FORCE", "'FORCE' is not understood"),
+            ("HEAL HOSTGROUP 1 FORCE LOSING all", "'all' is not a number of transactions"),
+            ("HEAL HOSTGROUP 1 TO", "no server is named"),
+            ("HEAL HOSTGROUP x", "'x' is not a hostgroup number"),
             ("FAILBACK HOSTGROUP 4294967295", "is not a hostgroup number"),
         ] {
             let reason = read(sql).unwrap_err();

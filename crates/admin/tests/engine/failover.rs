@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use admin::{Precedence, Reply, Role, SessionInfo, bootstrap};
-use model::fleet::{HealingStep, Operator, Told};
+use model::fleet::{HealOrder, HealedStep, HealingStep, Operator, Told};
 use model::{HostgroupId, ServerAddr};
 
 use crate::bed::{Bed, FILE, options};
@@ -13,6 +13,7 @@ use crate::bed::{Bed, FILE, options};
 struct Hands {
     told: Mutex<Vec<String>>,
     drains: Mutex<mpsc::Receiver<()>>,
+    steps: Mutex<Vec<(u64, HealedStep)>>,
 }
 
 impl Hands {
@@ -73,6 +74,26 @@ impl Operator for Hands {
         Ok(vec![HealingStep { step: "open".into(), server: "db2:3306".into(), statement: said, undo: String::new() }])
     }
 
+    fn heal(&self, order: &HealOrder, by: &str) -> Result<String, String> {
+        self.note(format!("heal {} to {:?} losing {:?} by {by}", order.hostgroup, order.to, order.losing))
+    }
+
+    fn explain_heal(&self, order: &HealOrder) -> Result<Vec<HealingStep>, String> {
+        self.explain_healing(order.hostgroup, None)
+    }
+
+    fn rejoin(&self, server: &ServerAddr, discarding: Option<u64>) -> Result<String, String> {
+        self.note(format!("rejoin {server} {discarding:?}"))
+    }
+
+    fn healed_steps(&self) -> Vec<(u64, HealedStep)> {
+        self.steps.lock().unwrap().clone()
+    }
+
+    fn forget_healed_steps(&self, last: u64) {
+        self.steps.lock().unwrap().retain(|(number, _)| *number > last);
+    }
+
     fn healing_remarks(&self) -> Vec<(HostgroupId, String)> {
         vec![(HostgroupId(1), "db2:3306: its heartbeats are slow".to_owned())]
     }
@@ -81,7 +102,7 @@ impl Operator for Hands {
 fn bed() -> (Bed, Arc<Hands>, mpsc::Sender<()>) {
     let datadir = Arc::new(tempfile::tempdir().unwrap());
     let (end, drains) = mpsc::channel();
-    let hands = Arc::new(Hands { told: Mutex::default(), drains: Mutex::new(drains) });
+    let hands = Arc::new(Hands { told: Mutex::default(), drains: Mutex::new(drains), steps: Mutex::default() });
     let boot = bootstrap(options(datadir.path(), FILE, Precedence::Database)).unwrap().with_operator(hands.clone());
     (Bed::start(boot, datadir), hands, end)
 }
@@ -102,10 +123,44 @@ fn orders_reach_the_operator_and_its_answer_the_administrator() {
     assert!(bed.ok("SUSPEND HEALING HOSTGROUP 1 FOR 60 SECONDS").starts_with("suspend Some(HostgroupId(1)) Some(60s) by "));
     assert_eq!(bed.ok("RESUME HEALING"), "resume None");
     assert_eq!(bed.ok("ACKNOWLEDGE HEALING HOSTGROUP 1"), "acknowledge 1");
+    assert!(bed.ok("HEAL HOSTGROUP 1 FORCE LOSING 3").starts_with("heal 1 to None losing Some(3) by "));
+    assert_eq!(bed.rows("HEAL HOSTGROUP 1 DRY RUN"), ["open|db2:3306|the writer|"]);
+    assert_eq!(bed.ok("REJOIN SERVER 'db2:3306'"), "rejoin db2:3306 None");
     assert_eq!(bed.refused("FAILBACK HOSTGROUP 1"), "1 has nowhere to go back to");
     assert!(bed.refused("SWITCHOVER HOSTGROUP 1").contains("the command is: SWITCHOVER HOSTGROUP n TO"));
     let told = hands.told.lock().unwrap().clone();
     assert_eq!(told[4..8], ["pause 1 true", "pause 1 false", "undrain db2:3306", "adopt db2:3306"]);
+}
+
+#[test]
+fn steps_of_plans_are_moved_into_the_history() {
+    let (bed, hands, _end) = bed();
+    let step = |number: u64, statement: &str| {
+        let step = HealedStep {
+            at_unix_us: 1_764_000_000_000_000 + number,
+            plan: "promotion",
+            number: Some(7),
+            epoch: None,
+            by: String::new(),
+            writer: Some(HostgroupId(1)),
+            server: ServerAddr { host: "db2".into(), port: 3306 },
+            step: "it is opened".to_owned(),
+            statement: statement.to_owned(),
+            result: "ok".to_owned(),
+            took_ms: 3,
+        };
+        (number, step)
+    };
+    bed.ok("SET admin-stats_history_day_days=36500");
+    bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
+    *hands.steps.lock().unwrap() = vec![step(1, "SET GLOBAL read_only=0"), step(2, "")];
+    let sql = "SELECT plan, plan_id, epoch IS NULL, writer_hostgroup, hostname, port, statement, result, took_ms \
+               FROM stats_history.history_tidegate_healing ORDER BY rowid";
+    let wanted = ["promotion|7|1|1|db2|3306|SET GLOBAL read_only=0|ok|3", "promotion|7|1|1|db2|3306|NULL|ok|3"];
+    assert_eq!(bed.rows(sql), wanted);
+    assert!(hands.steps.lock().unwrap().is_empty());
+    *hands.steps.lock().unwrap() = vec![step(3, "x")];
+    assert_eq!(bed.rows(sql).len(), 3);
 }
 
 #[test]

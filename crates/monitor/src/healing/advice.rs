@@ -105,7 +105,7 @@ pub(super) fn say(step: &str, server: Option<&ServerAddr>, text: String) -> Heal
     HealingStep { step: step.to_owned(), server, statement: format!("-- {text}"), undo: String::new() }
 }
 
-fn steps(facts: &Facts, choice: &Choice) -> Vec<HealingStep> {
+pub(super) fn steps(facts: &Facts, choice: &Choice) -> Vec<HealingStep> {
     match &choice.plan {
         Err(blocked) => {
             let out = choice.servers.iter().filter(|one| !one.is_eligible);

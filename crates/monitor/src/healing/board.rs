@@ -9,9 +9,10 @@ use model::snapshot::Healing as Policy;
 use model::stats::{Metric, MetricKind, Sample, Value};
 use model::{HostgroupId, ServerAddr};
 use tokio::sync::Notify;
-use topology::healing::{Assessed, Choice, Facts, Managed, Replica, Tended, Verdict, shown};
+use topology::healing::{Assessed, Choice, Facts, Lost, Managed, Replica, Tended, Verdict, shown};
 use topology::{Event, EventKind};
 
+use super::by_hand;
 use super::errant::{self, Read};
 use super::orders::Orders;
 use super::promote::Healed;
@@ -34,6 +35,8 @@ pub(super) struct Seen {
     pub(super) verdict: Verdict,
     pub(super) facts: Facts,
     pub(super) choice: Choice,
+    /// What `HEAL HOSTGROUP ... FORCE LOSING` would lose, where only what may be lost forbids a promotion.
+    pub(super) forced: Option<Lost>,
     /// What each other server is to the writer, in the order of the facts; empty in modes that take nobody back.
     pub(super) tended: Vec<Tended>,
     /// What was read of servers that have transactions which the writer lacks.
@@ -45,6 +48,8 @@ pub(super) struct Seen {
     /// Of several proxies: the one that heals, and the epoch of the record.
     pub(super) healer: Option<String>,
     pub(super) epoch: Option<i64>,
+    /// What became of the last plan.
+    pub(super) last_plan: String,
     /// This proxy would heal the cluster.
     pub(super) would_lead: bool,
 }
@@ -54,6 +59,10 @@ pub(super) struct Seen {
 pub(crate) struct Healing {
     /// Operators' orders, kept over restarts.
     pub(crate) orders: Orders,
+    /// Servers that an operator has taken back, until the next look at them.
+    pub(super) returned: Mutex<BTreeSet<ServerAddr>>,
+    /// Promotions that an operator ordered and that have not begun.
+    pub(super) by_hand: Mutex<by_hand::Orders>,
     board: Mutex<Board>,
     /// A look is over.
     looked: Condvar,
@@ -277,6 +286,13 @@ impl Healing {
         Ok(format!("{server} is taken back if it has nothing that the writer lacks: see rejoin in stats_tidegate_healing_servers"))
     }
 
+    /// The cluster that has this server beside its writer.
+    pub(super) fn cluster_of(&self, server: &ServerAddr) -> Option<HostgroupId> {
+        let board = lock(&self.board);
+        let is_beside = |line: &Line| line.seen.facts.replicas.iter().any(|replica| replica.addr == *server);
+        board.clusters.iter().find(|(_, line)| is_beside(line)).map(|(writer, _)| *writer)
+    }
+
     /// Whether the operator has adopted this server since the last time.
     pub(super) fn take_adopted(&self, server: &ServerAddr) -> bool {
         lock(&self.board).adopted.remove(server).is_some_and(|at| at.elapsed() < WISH)
@@ -355,6 +371,7 @@ type News = (String, String, String);
 fn cluster(line: &Line) -> Vec<Value> {
     let seen = &line.seen;
     let plan = seen.choice.plan.as_ref();
+    let lost = plan.as_ref().ok().map(|plan| &plan.lost).or(seen.forced.as_ref());
     vec![
         seen.policy.writer.0.into(),
         seen.policy.mode.as_str().into(),
@@ -365,13 +382,13 @@ fn cluster(line: &Line) -> Vec<Value> {
         seen.chosen().map(ToString::to_string).into(),
         plan.map(|plan| plan.because.clone()).unwrap_or_default().into(),
         plan.ok().map(|plan| plan.about_ms).into(),
-        plan.ok().map(|plan| plan.lost.count).into(),
-        plan.map(|plan| plan.lost.gtids.clone()).unwrap_or_default().into(),
+        lost.map(|lost| lost.count).into(),
+        lost.map(|lost| lost.gtids.clone()).unwrap_or_default().into(),
         seen.blocked_by().unwrap_or_default().into(),
         seen.advice().into(),
         seen.next_step().into(),
         seen.healed.as_ref().and_then(|healed| healed.next_ms).into(),
-        seen.healed.as_ref().map(|healed| healed.last.clone()).unwrap_or_default().into(),
+        seen.last_plan.as_str().into(),
         seen.healer.clone().into(),
         seen.epoch.map(|epoch| u64::try_from(epoch).unwrap_or_default()).into(),
         seen.acks.as_ref().map(Managed::told).into(),

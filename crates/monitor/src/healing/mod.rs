@@ -8,6 +8,7 @@
 mod acks;
 mod advice;
 mod board;
+mod by_hand;
 mod errant;
 mod look;
 mod notes;
@@ -18,6 +19,7 @@ mod round;
 mod shared;
 #[cfg(test)]
 mod shared_tests;
+mod take_back;
 mod tend;
 mod thaw;
 mod watch;
@@ -35,9 +37,10 @@ use crate::monitor::Monitor;
 pub(crate) use board::Healing;
 pub(crate) use look::{Sight, executed, look};
 pub(crate) use orders::Promoted;
-pub(crate) use promote::look_again;
+pub(crate) use promote::{Looked, look_again};
 use round::Keeping;
 pub(crate) use shared::follow_records;
+pub(crate) use take_back::take_back;
 
 /// The clusters that are looked at.
 fn wanted(snapshot: &Snapshot) -> impl Iterator<Item = HostgroupId> + '_ {

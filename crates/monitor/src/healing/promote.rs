@@ -15,6 +15,7 @@ use topology::healing::{
     turn,
 };
 
+use super::by_hand::Ordered;
 use super::orders::unix_ms;
 use super::thaw::Thaw;
 use crate::clock::whole;
@@ -39,6 +40,8 @@ pub(super) struct Promoting {
     /// Servers that failed in those plans, see [`Promote::unable`].
     unable: Unable,
     work: Option<JoinHandle<Promotion>>,
+    /// The order of the plan that is under way, if an operator gave one.
+    pub(super) ordered: Option<Ordered>,
     asking: Option<JoinHandle<BTreeMap<ServerAddr, Right>>>,
     /// When rights are asked for again; at once for None.
     ask_at: Option<Instant>,
@@ -62,8 +65,6 @@ pub(super) struct Healed {
     pub(super) next_ms: Option<u64>,
     /// A plan is under way.
     pub(super) is_under_way: bool,
-    /// What became of the last plan.
-    pub(super) last: String,
     /// Another proxy heals.
     pub(super) other: Option<String>,
 }
@@ -87,6 +88,7 @@ impl Promoting {
             refused: None,
             unable: Unable::default(),
             work: None,
+            ordered: None,
             asking: None,
             ask_at: None,
             thawing,
@@ -94,6 +96,11 @@ impl Promoting {
             rights,
             last,
         }
+    }
+
+    /// What became of the last plan.
+    pub(super) fn last(&self) -> String {
+        self.last.clone()
     }
 
     /// The right that is missing on a server.
@@ -127,6 +134,12 @@ impl Promoting {
         if lease.is_own() && field.policy.mode.takes_back() {
             self.tidy(monitor, writer, &record, verdict, tended);
         }
+        if self.work.is_some() && self.ordered.is_some() {
+            return Some(Healed::under_way());
+        }
+        if self.work.is_none() && self.obey(monitor, field, facts, verdict, (&lease, &record)) {
+            return Some(Healed::under_way());
+        }
         if field.policy.mode != HealingMode::Full {
             self.rights.clear();
             self.ask_at = None;
@@ -138,7 +151,7 @@ impl Promoting {
             lock(&self.unable).clear();
         }
         if self.work.is_some() {
-            return Some(Healed { is_under_way: true, last: self.last.clone(), ..Healed::default() });
+            return Some(Healed::under_way());
         }
         // The plan runs when this round has ended, so that it finds this verdict on the board.
         let (death, brakes) = (self.death(&lease, &record), self.brakes(monitor, field));
@@ -150,13 +163,13 @@ impl Promoting {
             (Turn::Settle, _) => Due::Blocked(unsettled(&record, heir), None),
             (Turn::Begin, _) => due(verdict, choice, &death, &brakes),
         };
-        let is_under_way = now == Due::Now && self.begin(monitor, field, facts, record);
+        let is_under_way = now == Due::Now && self.begin(monitor, field, facts, record, None);
         let (blocked, next_ms) = match now {
             Due::Blocked(why, ms) => (Some(why), ms),
             Due::Rest | Due::Now => (None, None),
         };
         let other = if let Lease::Other(other) = lease { other } else { None };
-        Some(Healed { blocked, next_ms, is_under_way, last: self.last.clone(), other })
+        Some(Healed { blocked, next_ms, is_under_way, other })
     }
 
     /// Whether this proxy would heal the cluster, of several. In other modes than `full`, only to set semi-synchronous replication up, and to
@@ -164,7 +177,8 @@ impl Promoting {
     pub(super) fn would_lead(&self, monitor: &Monitor, policy: &Healing, verdict: Verdict) -> bool {
         let record = monitor.record(policy.writer).0;
         let has_left = !record.stopped.is_empty() || (policy.mode.takes_back() && !record.outcasts.is_empty());
-        let is_due = policy.mode == HealingMode::Full || has_left || policy.manages_acks();
+        let is_wanted = policy.mode == HealingMode::Full || policy.manages_acks() || monitor.healing.is_ordered(policy.writer);
+        let is_due = is_wanted || has_left;
         // A proxy that sees too few servers is no healer.
         let sees = is_due && !matches!(verdict, Verdict::Blind | Verdict::Unknown);
         monitor.shares_healing() && monitor.keeps_files() && (sees || self.work.is_some())
@@ -185,7 +199,7 @@ impl Promoting {
         Death { failures: self.failures, failed_ms, why }
     }
 
-    fn brakes(&self, monitor: &Monitor, field: &Field<'_>) -> Brakes {
+    pub(super) fn brakes(&self, monitor: &Monitor, field: &Field<'_>) -> Brakes {
         let writer = field.policy.writer;
         let promoted = monitor.promoted(writer);
         let busy = match () {
@@ -212,6 +226,12 @@ impl Promoting {
     async fn take_outcome(&mut self, writer: HostgroupId) {
         let Some(work) = self.work.take_if(|work| work.is_finished()) else { return };
         let promotion = work.await.unwrap_or_else(|e| Promotion::Failed(format!("the work has ended: {e}")));
+        if let Some(ordered) = self.ordered.take() {
+            ordered.tell(match &promotion {
+                Promotion::Done(told) => Ok(told.clone()),
+                Promotion::Failed(why) => Err(why.clone()),
+            });
+        }
         match promotion {
             Promotion::Done(told) => (self.failures, self.failed, self.last) = (0, None, told),
             Promotion::Failed(why) => {
@@ -223,7 +243,15 @@ impl Promoting {
         }
     }
 
-    fn begin(&mut self, monitor: &Arc<Monitor>, field: &Field<'_>, facts: &Facts, seen: Record) -> bool {
+    /// False if the writer is not known.
+    pub(super) fn begin(
+        &mut self,
+        monitor: &Arc<Monitor>,
+        field: &Field<'_>,
+        facts: &Facts,
+        seen: Record,
+        ordered: Option<&Ordered>,
+    ) -> bool {
         let known = |addr: &ServerAddr| field.servers.iter().find(|server| server.key.addr() == *addr).cloned();
         let Some(primary) = &facts.primary else { return false };
         let (Some(old), Some(check)) = (known(&primary.addr), field.check) else { return false };
@@ -237,7 +265,11 @@ impl Promoting {
             apply_ms: field.policy.apply_ms,
             unable: Arc::clone(&self.unable),
             seen,
+            wish: ordered.map(|ordered| ordered.wish.clone()),
         };
+        if let Some(ordered) = ordered {
+            monitor.note_order_to_heal(field.policy.writer, ordered.by(), &ordered.wish);
+        }
         let (monitor, orders) = (Arc::clone(monitor), Arc::clone(&monitor.orders));
         self.work = Some(tokio::spawn(async move {
             let _under_way = orders.read().await;
@@ -331,7 +363,7 @@ impl Promoting {
 }
 
 /// What a look says of the server that a plan promotes.
-fn heir_of(record: &Record, facts: &Facts) -> Heir {
+pub(super) fn heir_of(record: &Record, facts: &Facts) -> Heir {
     let Some(heir) = &record.heir else { return Heir::Silent };
     if facts.primary.as_ref().is_some_and(|primary| primary.addr == *heir) {
         return if facts.is_alive { Heir::Open } else { Heir::Silent };
@@ -341,7 +373,7 @@ fn heir_of(record: &Record, facts: &Facts) -> Heir {
 }
 
 /// Why a plan of another healer is first brought to its end.
-fn unsettled(record: &Record, heir: Heir) -> String {
+pub(super) fn unsettled(record: &Record, heir: Heir) -> String {
     match settle(record, heir) {
         Settled::Unclear(why) => why,
         Settled::Undone | Settled::Opened => format!("the plan of {} is brought to its end first", record.healer),

@@ -40,7 +40,7 @@ fn of_server(seen: &Seen, primary: &Primary, replica: &Replica, one: &Tended) ->
 }
 
 /// Commands for an operator: they delete what the server has.
-fn rebuild(primary: &Primary, replica: &Replica) -> String {
+pub(super) fn rebuild(primary: &Primary, replica: &Replica) -> String {
     let (host, port) = (&primary.addr.host, primary.addr.port);
     if replica.version.is_mariadb {
         format!(

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::fleet::Placement;
-use model::snapshot::{Healing, HealingMode, HealingServer, ReadOnlyCheck, RoleKind, Server, ServerStatus};
+use model::snapshot::{Healing, HealingServer, ReadOnlyCheck, RoleKind, Server, ServerStatus};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
 use topology::healing::{
-    Answer, Channel, Choice, Evidence, Facts, Primary, Replica, Sides, Verdict, Witness, choose, origin, verdict, votes,
+    Answer, Channel, Choice, Evidence, Facts, Lost, Primary, Replica, Sides, Verdict, Wish, Witness, choose, origin, verdict, votes,
 };
 use topology::{GtidSet, ProbeError, ServerId};
 
@@ -128,8 +128,9 @@ impl Keeping {
         let healed = self.promoting.round(&monitor, &field, (&facts, &choice), verdict, &tended).await;
         let (healer, epoch) = (monitor.healer(self.writer), Some(monitor.record(self.writer).1).filter(|epoch| *epoch > 0));
         let would_lead = self.promoting.would_lead(&monitor, &cluster.policy, verdict);
+        let (forced, last_plan) = (forced(&facts, &choice, &cluster.policy), self.promoting.last());
         let policy = cluster.policy;
-        monitor.note_healing(Seen { policy, verdict, facts, choice, tended, errant, healed, acks, healer, epoch, would_lead });
+        monitor.note_healing(Seen { policy, verdict, facts, choice, forced, tended, errant, healed, acks, healer, epoch, last_plan, would_lead });
         self
     }
 
@@ -391,7 +392,7 @@ fn sides(said: &BTreeMap<ServerAddr, Result<Sight, (Answer, String)>>) -> BTreeM
 
 /// What clients of this proxy got OK for: the writer had more when it died than when it was asked last.
 fn add_acknowledged(monitor: &Monitor, cluster: &Cluster, facts: &mut Facts) {
-    let is_wanted = cluster.policy.mode == HealingMode::Full && !facts.is_alive;
+    let is_wanted = !facts.is_alive;
     let (Some(primary), Some(running)) = (facts.primary.as_mut().filter(|_| is_wanted), monitor.running()) else { return };
     let own = |gtids: &GtidSet| match (&primary.id.uuid, primary.id.number) {
         (Some(uuid), _) => gtids.of_source(uuid),
@@ -401,6 +402,12 @@ fn add_acknowledged(monitor: &Monitor, cluster: &Cluster, facts: &mut Facts) {
     let mut lately = running.fleet.acknowledged_lately();
     lately.retain(|gtid| GtidSet::parse(gtid).is_some());
     primary.acknowledged = own(&GtidSet::parse(&lately.join(",")).unwrap_or_default());
+}
+
+/// What would be lost if an operator allowed any loss, where nobody takes over otherwise.
+fn forced(facts: &Facts, choice: &Choice, policy: &Healing) -> Option<Lost> {
+    choice.plan.as_ref().err()?;
+    Wish { to: None, losing: Some(0) }.choose(facts, policy).plan.ok().map(|plan| plan.lost)
 }
 
 /// Whether a channel is from this server: names of hosts may differ, identities do not.

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use model::snapshot::Server;
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinHandle;
-use topology::healing::{Channel, Facts, LinkState, LinkThread, Replica, Standing, Tended, Trail, Verdict, next, tend};
+use topology::healing::{Facts, LinkState, LinkThread, Replica, Standing, Tended, Trail, Verdict, next, tend};
 use topology::{Event, EventKind, Fork, GtidSet};
 
 use super::errant::{Errant, Read};
+use super::take_back::{Members, rejoin_of};
 use crate::clock::whole;
 use crate::monitor::{Monitor, lock};
-use crate::operator::{Outcome, Rejoin, rejoin};
+use crate::operator::{Outcome, rejoin};
 
 /// A new writer is left in peace for so long: the tool that promoted it may still be at work.
 const CALM: Duration = Duration::from_secs(5);
@@ -85,6 +86,7 @@ impl Tending {
             let is_alive = |source: &ServerAddr| answers(facts, source);
             let memory = self.servers.entry(replica.addr.clone()).or_default();
             memory.look(replica, is_alive);
+            memory.has_followed |= lock(&monitor.healing.returned).remove(&replica.addr);
             if monitor.healing.take_adopted(&replica.addr) {
                 (memory.is_left, memory.is_settled, memory.failures, memory.tried) = (false, false, 0, None);
                 memory.failed.clear();
@@ -174,7 +176,7 @@ impl Tending {
                 memory.failed.clear();
                 monitor.note_rejoin(writer, &server, "follows the writer", "it has nothing that the writer lacks");
             }
-            Outcome::Stays => (memory.failures, memory.is_settled) = (0, true),
+            Outcome::Stays(_) => (memory.failures, memory.is_settled) = (0, true),
             Outcome::Postponed(why) => memory.failed = why,
             Outcome::Failed(why) => {
                 memory.failures += 1;
@@ -209,27 +211,8 @@ impl Tending {
     }
 
     fn begin(&mut self, monitor: &Arc<Monitor>, ground: &Ground<'_>, facts: &Facts, one: &Tended, fork: Option<Fork>) {
-        let known = |addr: &ServerAddr| ground.servers.iter().find(|server| server.key.addr() == *addr).cloned();
-        let Some(primary) = &facts.primary else { return };
-        let (Some(server), Some(writer)) = (known(&one.addr), known(&primary.addr)) else { return };
-        let runs = |thread: &LinkThread| thread.state == LinkState::Runs;
-        let follows = |replica: &&Replica| {
-            let is_it = |channel: &Channel| channel.is_from_primary && runs(&channel.receiver) && runs(&channel.applier);
-            replica.channel.as_ref().is_some_and(is_it)
-        };
-        let others = || facts.replicas.iter().filter(|replica| replica.addr != one.addr && replica.silence.is_none());
-        let rejoin_it = Rejoin {
-            hostgroup: ground.writer,
-            server,
-            writer,
-            followers: others().filter(follows).filter_map(|replica| known(&replica.addr)).collect(),
-            has_replicas: others().any(|replica| replica.channel.is_some()),
-            members: ground.servers.iter().map(|server| server.key.addr()).collect(),
-            others: others().map(|replica| replica.id.clone()).collect(),
-            foreign: ground.foreign.to_vec(),
-            is_former: one.is_out,
-            fork,
-        };
+        let members = Members { writer: ground.writer, servers: ground.servers, foreign: ground.foreign };
+        let Some(rejoin_it) = rejoin_of(&members, facts, &one.addr, one.is_out, fork) else { return };
         if let Some(memory) = self.servers.get_mut(&one.addr) {
             memory.tried = Some(Instant::now());
         }
@@ -240,6 +223,11 @@ impl Tending {
         });
         self.work = Some((one.addr.clone(), work));
     }
+}
+
+/// Whether a thread of a channel works.
+pub(super) fn runs(thread: &LinkThread) -> bool {
+    thread.state == LinkState::Runs
 }
 
 impl Memory {
@@ -266,7 +254,7 @@ impl Memory {
 }
 
 /// Whether a server wrote and another one took over, after it had taken over itself.
-fn has_stepped_down(forks: &[Fork], addr: &ServerAddr) -> bool {
+pub(super) fn has_stepped_down(forks: &[Fork], addr: &ServerAddr) -> bool {
     let last = forks.iter().rev().find(|fork| fork.heir == *addr || fork.from.contains(addr));
     last.is_some_and(|fork| fork.heir != *addr)
 }

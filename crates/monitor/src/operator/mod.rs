@@ -26,11 +26,12 @@ use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Company, Decider, HealedStep, HealingStep, Held, Operator, Placement, ShadowOrder, StandingOrder, Told};
+use model::fleet::{Company, Decider, HealOrder, HealedStep, HealingStep, Held, Operator, Placement, ShadowOrder, StandingOrder, Told};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
 
+use crate::healing::take_back;
 use crate::monitor::{Monitor, Running, lock};
 use plan::Hand;
 
@@ -229,6 +230,32 @@ impl Operator for Monitor {
 
     fn forget_healed_steps(&self, last: u64) {
         lock(&self.journal).forget(last);
+    }
+
+    fn rejoin(&self, server: &ServerAddr, discarding: Option<u64>) -> Result<String, String> {
+        self.ready()?;
+        let server = self.as_written(server);
+        let outcome = match discarding {
+            Some(count) => self.refuse_to_discard(&server, count),
+            None => self
+                .rejoin_order(&server)
+                .and_then(|(order, advice)| self.have_done(|monitor, _| async move { take_back(&monitor, &order, &advice).await })),
+        };
+        self.note_refusal("rejoin", None, Some(&server), &outcome);
+        outcome
+    }
+
+    fn heal(&self, order: &HealOrder, by: &str) -> Result<String, String> {
+        let order = HealOrder { to: order.to.as_ref().map(|to| self.as_written(to)), ..*order };
+        let outcome = self.ready().and_then(|_| Self::heal(self, &order, by));
+        self.note_order("heal", Some(order.hostgroup), &outcome);
+        outcome
+    }
+
+    fn explain_heal(&self, order: &HealOrder) -> Result<Vec<HealingStep>, String> {
+        self.ready()?;
+        let order = HealOrder { to: order.to.as_ref().map(|to| self.as_written(to)), ..*order };
+        Self::explain_heal(self, &order)
     }
 
     fn detach_shadow(&self, order: ShadowOrder) -> Result<Told, String> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use model::snapshot::Server;
+use model::snapshot::{HealingMode, Server};
 use model::{HostgroupId, ServerAddr};
 use topology::healing::{Holding, Proof, prove};
 use topology::{Fork, GtidSet, ServerId};
@@ -62,6 +62,8 @@ pub(crate) struct Rejoin {
     pub(crate) is_former: bool,
     /// What the writer had when it took over.
     pub(crate) fork: Option<Fork>,
+    /// An operator ordered it: the mode does not count.
+    pub(crate) is_ordered: bool,
 }
 
 /// What came of it.
@@ -70,7 +72,7 @@ pub(crate) enum Outcome {
     /// It follows the writer.
     Follows,
     /// It was closed and its clients were ended, and it is not proved clean: it stays out.
-    Stays,
+    Stays(Proof),
     /// Somebody else is at work: nothing was changed.
     Postponed(String),
     /// It does not follow; why. It may be closed by now.
@@ -107,8 +109,8 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Outcome {
     let (mut server, _writer, pointer) = match prepared {
         Err(_) => return Outcome::Failed(format!("a server has not answered in {} s", LIMIT.as_secs())),
         Ok(Err(why)) => return why.into(),
-        Ok(Ok(None)) => return Outcome::Stays,
-        Ok(Ok(Some(prepared))) => prepared,
+        Ok(Ok(Err(proof))) => return Outcome::Stays(proof),
+        Ok(Ok(Ok(prepared))) => prepared,
     };
     let work = async { pointer.point_and_watch(&mut server).await.map_err(NotDone::Touched) };
     match pointer.limited(work).await {
@@ -118,8 +120,8 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Outcome {
     }
 }
 
-/// Everything before the channel is touched; None if the server is not proved clean. Both connections hold their lock.
-async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Option<(Control, Control, Pointer)>, NotYet> {
+/// Everything before the channel is touched; the proof if it does not say that the server is clean. Both connections hold their lock.
+async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Result<(Control, Control, Pointer), Proof>, NotYet> {
     let deadline = Instant::now() + LIMIT * 2;
     let mut writer = Control::open(monitor, &rejoin.writer, deadline).await?;
     let mut server = Control::open(monitor, &rejoin.server, deadline).await?;
@@ -147,7 +149,7 @@ async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Option<(Cont
     }
     let proof = compare(rejoin, &mut server, &mut writer).await?;
     if proof != Proof::Clean {
-        return Ok(None);
+        return Ok(Err(proof));
     }
     let (to, taken) = channel(rejoin, &mut server, credentials.is_some()).await?;
     let taken = if to.was.is_none() { like_others(monitor, rejoin, &mut writer, deadline).await } else { taken };
@@ -160,7 +162,7 @@ async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Option<(Cont
     }
     let (monitor, to_change) = (Arc::clone(monitor), Arc::clone(&rejoin.server));
     let pointer = Pointer { monitor, server: to_change, new, to, taken, credentials, semi_sync, settles: WATCHED, tenure: None };
-    Ok(Some((server, writer, pointer)))
+    Ok(Ok((server, writer, pointer)))
 }
 
 fn accounts(monitor: &Monitor) -> (String, Option<Credentials>) {
@@ -175,7 +177,8 @@ fn accounts(monitor: &Monitor) -> (String, Option<Credentials>) {
 async fn still_writes(monitor: &Monitor, rejoin: &Rejoin, writer: &mut Control) -> Result<(), NotYet> {
     let postponed = |why: &str| Err(NotYet::Postponed(why.to_owned()));
     let (is_wanted, now) = monitor.consult(|snapshot, layout| {
-        let is_wanted = snapshot.healing.get(&rejoin.hostgroup).is_some_and(|row| row.mode.takes_back());
+        let is_wanted = snapshot.healing.get(&rejoin.hostgroup);
+        let is_wanted = is_wanted.is_some_and(|row| row.mode.takes_back() || (rejoin.is_ordered && row.mode != HealingMode::Off));
         (is_wanted, writers(layout, rejoin.hostgroup))
     });
     let is_alone = now.len() == 1 && now.iter().all(|server| server.key.addr() == writer.addr);

@@ -6,6 +6,7 @@
 
 mod acks;
 mod assess;
+mod by_hand;
 mod choose;
 mod facts;
 mod heal;
@@ -17,6 +18,7 @@ mod verdict;
 
 pub use acks::{AckStep, Managed, Outlook, ReplicaSide, Setting, Sides, SourceSide, manage, may_acknowledge, not_revoked};
 pub use assess::{Assessed, shown};
+pub use by_hand::{Refusal, Wish};
 pub use choose::{Act, Blocked, Choice, Lost, Plan, Step, choose, votes};
 pub use facts::{Channel, Facts, LinkState, LinkThread, Primary, Replica, SemiSync, ServerVersion};
 pub use heal::{Brakes, Death, Due, LOOKED_MS, SETTLED_MS, due};

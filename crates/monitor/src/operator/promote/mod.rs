@@ -10,6 +10,7 @@
 
 mod acks;
 mod after;
+mod by_hand;
 mod ledger;
 mod opening;
 mod tenure;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use model::snapshot::{HealingMode, ReadOnlyCheck, Server};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
-use topology::healing::{Act, Lease, Plan, Record, Stopped, Verdict, not_revoked};
+use topology::healing::{Act, Lease, Plan, Record, Stopped, Verdict, Wish, not_revoked};
 use topology::{Event, EventKind};
 
 use super::claim::{Claim, Work};
@@ -68,6 +69,8 @@ pub(crate) struct Promote {
     pub(crate) unable: Unable,
     /// The record by which the plan was decided. The plan begins only if it is still the one in etcd.
     pub(crate) seen: Record,
+    /// An operator ordered it so: then the mode does not count.
+    pub(crate) wish: Option<Wish>,
 }
 
 impl Promote {
@@ -295,7 +298,9 @@ impl Healer {
 
     fn is_wanted(&self) -> Result<(), String> {
         let hostgroup = self.promote.hostgroup;
-        let is_full = self.monitor.consult(|snapshot, _| snapshot.healing.get(&hostgroup).is_some_and(|row| row.mode == HealingMode::Full));
+        let is_ordered = self.promote.wish.is_some();
+        let is_meant = |mode: HealingMode| mode == HealingMode::Full || (is_ordered && mode != HealingMode::Off);
+        let is_full = self.monitor.consult(|snapshot, _| snapshot.healing.get(&hostgroup).is_some_and(|row| is_meant(row.mode)));
         match self.monitor.healing.verdict(hostgroup) {
             _ if !self.monitor.keeps_files() => Err("another process of this proxy is in charge".to_owned()),
             _ if !is_full => Err("mysql_healing does not ask for it any more".to_owned()),
@@ -309,6 +314,7 @@ impl Healer {
 
     /// Everything before the opening.
     async fn prepare(self: &Arc<Self>) -> Result<Ready, String> {
+        self.has_rights().await?;
         let mut servers = self.lock_all().await?;
         self.is_wanted()?;
         let ran = self.freeze(&mut servers).await?;
@@ -317,7 +323,7 @@ impl Healer {
         if seen.verdict != Verdict::Dead {
             return Err(seen.verdict.meaning().to_owned());
         }
-        let plan = seen.choice.plan.map_err(|blocked| blocked.to_string())?;
+        let plan = self.agreed(&seen)?;
         self.note(&plan.candidate, "chosen", &format!("{}; {}", plan.because, plan.lost.told()));
         for replica in seen.facts.replicas.iter().filter(|replica| replica.silence.is_none()) {
             if replica.channel.as_ref().is_some_and(|channel| channel.is_from_primary)
