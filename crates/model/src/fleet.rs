@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -231,6 +232,37 @@ pub struct HealOrder {
     pub to: Option<ServerAddr>,
     /// `FORCE LOSING`: so many transactions are known to be lost, and may be.
     pub losing: Option<u64>,
+}
+
+/// A program to run for healing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// The directory that it must be in.
+    pub directory: String,
+    /// Its name there, then its arguments.
+    pub command: Vec<String>,
+    /// Its environment, beside `PATH`.
+    pub environment: Vec<(&'static str, String)>,
+    /// Then it is ended, with all that it started.
+    pub limit: Duration,
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramEnd {
+    /// None for success; else why not.
+    pub fault: Option<String>,
+    /// The end of what it wrote.
+    pub output: String,
+}
+
+/// Something that ends.
+pub type Running<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Runs programs.
+pub trait Programs: Send + Sync + std::fmt::Debug {
+    /// Runs one to its end, or until `stop` ends. On a runtime of tokio.
+    fn run(&self, program: Program, stop: Running<()>) -> Running<ProgramEnd>;
 }
 
 /// A step of a plan that was done: a promotion, a return, a switchover, or what undoes one.
@@ -515,6 +547,11 @@ pub trait Operator: Send + Sync {
 
     /// What the decider says may have changed. Does not block.
     fn decider_changed(&self) {}
+
+    /// Sets what runs programs for healing. Without it none runs.
+    fn keep_programs(&self, programs: Arc<dyn Programs>) {
+        drop(programs);
+    }
 
     /// Sets the other proxies, which a switchover asks to hold too.
     fn keep_company(&self, company: Arc<dyn Company>) {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Company, Decider, Fleet, Layout, Measured, RoleKeeper, Signal, SignalKind};
+use model::fleet::{Company, Decider, Fleet, Layout, Measured, Programs, RoleKeeper, Signal, SignalKind};
 use model::names::{AddressBook, Resolving};
 use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
@@ -81,6 +81,8 @@ pub struct Monitor {
     pub(crate) company: OnceLock<Arc<dyn Company>>,
     /// Which of several proxies heals.
     pub(crate) decider: OnceLock<Arc<dyn Decider>>,
+    /// Runs programs for healing.
+    pub(crate) programs: OnceLock<Arc<dyn Programs>>,
     /// What it says may have changed.
     pub(crate) decider_moved: Notify,
     /// Held by each running order: the thread does not end before they do.
@@ -202,6 +204,7 @@ impl Monitor {
             running: OnceLock::new(),
             company: OnceLock::new(),
             decider: OnceLock::new(),
+            programs: OnceLock::new(),
             decider_moved: Notify::new(),
             orders: Arc::default(),
             stopping: watch::channel(false).0,

@@ -6,6 +6,7 @@ use ::admin::scheduler::Board;
 use ::admin::{Bootstrap, EngineHandle};
 use anyhow::{Context, Result};
 use model::control::DataPlane;
+use model::fleet::Operator;
 use model::stats::StatsSource;
 use monitor::Monitor;
 use proxy::Control;
@@ -27,6 +28,7 @@ pub(crate) fn start(
     if let Err(why) = control.log_tls_keys(&found.config.admin.ssl_keylog_file) {
         tracing::error!("admin-ssl_keylog_file: {why}");
     }
+    monitor.keep_programs(Arc::new(::admin::scheduler::Programs));
     let found = found.with_operator(monitor.clone());
     let (engine, thread) = found.start(control.clone(), vec![board.clone(), monitor.clone()], process).context("admin interface")?;
     let sources: Vec<Arc<dyn StatsSource>> = vec![control.clone(), board.clone(), monitor, Arc::new(crate::log::Numbers)];

@@ -97,7 +97,7 @@ impl Runner {
             return Answer::json(StatusCode::SERVICE_UNAVAILABLE, &json!({ "type": "in", "error": "Too many scripts are running" }));
         };
         let (program, limit) = (route.script.clone(), Some(route.limit));
-        let script = Script { program, args: vec![parameters], limit, max_output: MAX_OUTPUT, keep: Keep::Head };
+        let script = Script { program, args: vec![parameters], environment: Vec::new(), limit, max_output: MAX_OUTPUT, keep: Keep::Head };
         judge(&run(&script, &mut self.stop.subscribe()).await)
     }
 }

@@ -6,6 +6,7 @@
 
 mod board;
 mod capture;
+mod programs;
 mod report;
 mod script;
 
@@ -20,6 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 pub use board::{Board, MAX_OUTPUT};
 pub use capture::{Capture, Keep};
+pub use programs::Programs;
 use report::Report;
 pub use script::{Ended, GRACE, Run, Script, forbid, is_forbidden, run};
 
@@ -111,7 +113,8 @@ async fn look_after(job: Job, board: Arc<Board>, mut stop: watch::Receiver<bool>
         let _ = previous.await;
     }
     board.add(&job);
-    let script = Script { program: job.filename.clone(), args: job.args.clone(), limit: None, max_output: MAX_OUTPUT, keep: Keep::Tail };
+    let (args, environment) = (job.args.clone(), Vec::new());
+    let script = Script { program: job.filename.clone(), args, environment, limit: None, max_output: MAX_OUTPUT, keep: Keep::Tail };
     let mut report = Report::default();
     let mut due = interval_at(Instant::now() + job.interval, job.interval);
     due.set_missed_tick_behavior(MissedTickBehavior::Skip);

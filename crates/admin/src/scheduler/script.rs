@@ -1,6 +1,6 @@
 //! Runs one script, for the scheduler's rows and for the REST routes.
 //!
-//! A script is a program with an absolute path: no shell, no search. Its environment is only `PATH`; it has no standard input. It has a
+//! A script is a program with an absolute path: no shell, no search. Its environment is `PATH`, and what healing tells its programs; it has no standard input. It has a
 //! process group of its own, so that its children end with it. To stop it (at a time limit or at the shutdown) it gets SIGTERM, and SIGKILL
 //! after [`GRACE`].
 //!
@@ -38,6 +38,8 @@ pub struct Script {
     pub program: String,
     /// Passed as they are: no shell reads them.
     pub args: Vec<String>,
+    /// Its environment beside `PATH`.
+    pub environment: Vec<(&'static str, String)>,
     /// How long it may run; `None` is as long as it likes.
     pub limit: Option<Duration>,
     /// How much of each output is kept, bytes.
@@ -124,6 +126,7 @@ fn start(script: &Script) -> io::Result<Child> {
         .args(&script.args)
         .env_clear()
         .env("PATH", PATH)
+        .envs(script.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -206,7 +209,14 @@ mod tests {
 
     fn shell(text: &str, limit_ms: Option<u64>) -> Script {
         let limit = limit_ms.map(Duration::from_millis);
-        Script { program: "/bin/sh".into(), args: vec!["-c".into(), text.into()], limit, max_output: 100, keep: Keep::Head }
+        Script {
+            program: "/bin/sh".into(),
+            args: vec!["-c".into(), text.into()],
+            environment: Vec::new(),
+            limit,
+            max_output: 100,
+            keep: Keep::Head,
+        }
     }
 
     fn run_now(script: &Script) -> Run {

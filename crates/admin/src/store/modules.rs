@@ -46,6 +46,7 @@ pub(crate) const MODULES: &[Module] = &[
             "mysql_replication_channels",
             "mysql_healing",
             "mysql_healing_servers",
+            "mysql_healing_hooks",
             "mysql_hostgroup_attributes",
             "mysql_servers_ssl_params",
         ],

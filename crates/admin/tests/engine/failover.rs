@@ -164,6 +164,17 @@ fn steps_of_plans_are_moved_into_the_history() {
 }
 
 #[test]
+fn hooks_are_rows_of_a_table() {
+    let (bed, _, _end) = bed();
+    bed.ok("INSERT INTO mysql_healing_hooks (writer_hostgroup, moment, command) VALUES (1, 'fence', 'power off')");
+    assert!(bed.refused("INSERT INTO mysql_healing_hooks (writer_hostgroup, moment, command) VALUES (1, 'later', 'a')").contains("CHECK"));
+    bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    assert_eq!(bed.rows("SELECT moment, command, timeout_ms, required FROM runtime_mysql_healing_hooks"), ["fence|power off|10000|0"]);
+    bed.ok("UPDATE mysql_healing_hooks SET command='/bin/sh'");
+    assert!(bed.refused("LOAD MYSQL SERVERS TO RUNTIME").contains("without a slash"));
+}
+
+#[test]
 fn advice_is_asked_for_and_its_remarks_come_with_a_load() {
     let (bed, _hands, _end) = bed();
     assert_eq!(bed.rows("EXPLAIN HEALING HOSTGROUP 1"), ["open|db2:3306|the writer|"]);

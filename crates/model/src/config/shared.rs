@@ -35,6 +35,7 @@ pub const LOCAL: &[&str] = &[
     "admin-web_plain_http",
     "admin-web_trusted_proxies",
     "admin-ssl_keylog_file",
+    "admin-healing_hooks_dir",
     "admin-version",
     "admin-shared_config_*",
 ];

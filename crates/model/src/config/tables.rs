@@ -2,6 +2,7 @@
 //! Reading, checking and error messages all work from here.
 
 use super::row::Row;
+use crate::snapshot::{HookMoment, names_a_program};
 
 /// The description of a table, for files, SQL and errors.
 #[derive(Debug)]
@@ -474,6 +475,27 @@ pub const TABLES: &[Table] = &[
         ],
         keys: &[&["hostname", "port"]],
         checks: &[],
+        effect: TableEffect::Used,
+    },
+    Table {
+        name: "mysql_healing_hooks",
+        file_name: "mysql_healing_hooks",
+        help: "Programs in admin-healing_hooks_dir that healing runs, by moment: before, fence, after, blocked, outcast, errant",
+        columns: &[
+            needed("writer_hostgroup", NATURAL),
+            column("moment", ColumnKind::Words(HookMoment::WORDS), ColumnDefault::Required),
+            needed("command", ColumnKind::Text),
+            number("timeout_ms", int(100, 600_000), 10_000),
+            number("required", FLAG, 0),
+            text("comment"),
+        ],
+        keys: &[&["writer_hostgroup", "moment", "command"]],
+        checks: &[Check {
+            column: "command",
+            holds: |row| row.text("command").is_some_and(names_a_program),
+            rule: "must begin with the name of a program in admin-healing_hooks_dir, without a slash",
+            sql: "",
+        }],
         effect: TableEffect::Used,
     },
     Table {

@@ -91,6 +91,7 @@ settings! {
     // Healing
     healing_alone: bool = false, BOOL, Live, "No other proxy promotes servers of these clusters: needed for mode `full` of `mysql_healing` without a shared configuration. Refused with rows in `proxysql_servers` and with `shared_config_endpoints`.";
     healing_max_clusters: u64 = 2, count(1, 1_000), Live, "If more clusters of `mysql_healing` than this lose their writers within 60 seconds, no server is promoted.";
+    healing_hooks_dir: String = "", NULLABLE, Live, "Directory of the programs that `mysql_healing_hooks` names. Each proxy has its own value. Empty: no program runs.";
 
     // HTTP and debugging
     restapi_enabled: bool = false, BOOL, Live, "Serve the REST interface.";

@@ -9,6 +9,7 @@ mod channels;
 pub mod effective;
 mod firewall;
 mod healing;
+mod healing_hooks;
 mod hostgroup;
 mod rehearsals;
 mod roles;
@@ -24,6 +25,8 @@ pub use channels::Channel;
 pub use effective::{Effective, Overrides};
 pub use firewall::{FirewallConfig, FirewallMode, FirewallRule, FirewallUser};
 pub use healing::{Healing, HealingMode, HealingServer, Loss, Promotion, SemiSyncRule, SiteRule};
+pub(crate) use healing_hooks::names_a_program;
+pub use healing_hooks::{HealingHook, HookMoment};
 pub use hostgroup::{Hostgroup, HostgroupAttributes, ServerDefaults};
 pub(crate) use rehearsals::decimal;
 pub use rehearsals::{Rehearsal, RehearsalIgnore, RehearsalMode, is_drawn};
@@ -68,6 +71,10 @@ pub struct Snapshot {
     pub healing_is_shared: bool,
     /// What an operator says of servers for healing.
     pub healing_servers: Arc<Vec<HealingServer>>,
+    /// Programs that healing runs.
+    pub healing_hooks: Arc<Vec<HealingHook>>,
+    /// Where these programs are, on this machine; empty: none runs.
+    pub healing_hooks_dir: String,
     /// Rehearsals that an operator may start.
     pub rehearsals: Vec<Arc<Rehearsal>>,
     /// Query rules, fast routing, the firewall's whitelist.
@@ -95,6 +102,8 @@ impl Snapshot {
         let clusters = Self { hostgroups, roles, channels, healing, healing_servers, rehearsals, ..Self::default() };
         let healing_is_shared = !config.admin.shared_config_endpoints.is_empty();
         let clusters = Self { healing_max_clusters: config.admin.healing_max_clusters, healing_is_shared, ..clusters };
+        let (healing_hooks, healing_hooks_dir) = (Arc::new(healing_hooks::compile(config)), config.admin.healing_hooks_dir.clone());
+        let clusters = Self { healing_hooks, healing_hooks_dir, ..clusters };
         let mut snapshot = Self { vars: vars.clone(), listen, proxy_networks, rules, ..clusters };
         user::compile(config, &pairs, &mut snapshot, &mut errors);
         if errors.is_empty() { Ok(snapshot) } else { Err(errors) }

@@ -13,7 +13,7 @@ use topology::healing::{Facts, Lease, Record, Turn, Verdict, Wish, turn};
 
 use super::advice::{say, steps};
 use super::board::Seen;
-use super::promote::{Field, Healed, Promoting, unsettled};
+use super::promote::{Field, Healed, Promoting, heir_of, unsettled};
 use crate::monitor::{Monitor, lock};
 
 /// Longest wait for what passes by itself: the lease of the healer, the first looks, another proxy's plan.

@@ -10,6 +10,7 @@ mod advice;
 mod board;
 mod by_hand;
 mod errant;
+mod hooks;
 mod look;
 mod notes;
 mod orders;
@@ -35,6 +36,7 @@ use tokio::task::JoinSet;
 use crate::monitor::Monitor;
 
 pub(crate) use board::Healing;
+pub(crate) use hooks::{Told, longest as longest_hooks, run as run_hooks};
 pub(crate) use look::{Sight, executed, look};
 pub(crate) use orders::Promoted;
 pub(crate) use promote::{Looked, look_again};

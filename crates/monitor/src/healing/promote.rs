@@ -16,6 +16,7 @@ use topology::healing::{
 };
 
 use super::by_hand::Ordered;
+use super::hooks;
 use super::orders::unix_ms;
 use super::thaw::Thaw;
 use crate::clock::whole;
@@ -177,8 +178,10 @@ impl Promoting {
     pub(super) fn would_lead(&self, monitor: &Monitor, policy: &Healing, verdict: Verdict) -> bool {
         let record = monitor.record(policy.writer).0;
         let has_left = !record.stopped.is_empty() || (policy.mode.takes_back() && !record.outcasts.is_empty());
+        // Programs are run by one proxy.
+        let has_hooks = policy.mode.takes_back() && hooks::has_any(monitor, policy.writer);
         let is_wanted = policy.mode == HealingMode::Full || policy.manages_acks() || monitor.healing.is_ordered(policy.writer);
-        let is_due = is_wanted || has_left;
+        let is_due = is_wanted || has_left || has_hooks;
         // A proxy that sees too few servers is no healer.
         let sees = is_due && !matches!(verdict, Verdict::Blind | Verdict::Unknown);
         monitor.shares_healing() && monitor.keeps_files() && (sees || self.work.is_some())

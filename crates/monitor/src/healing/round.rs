@@ -16,6 +16,7 @@ use topology::{GtidSet, ProbeError, ServerId};
 
 use super::acks::{Acking, Cast};
 use super::board::Seen;
+use super::hooks::Hooked;
 use super::look::{self, Sight};
 use super::notes;
 use super::promote::{Field, Promoting};
@@ -51,6 +52,8 @@ pub(super) struct Keeping {
     promoting: Promoting,
     /// Semi-synchronous replication that the proxy sets up.
     acking: Acking,
+    /// Programs that run for what is found.
+    hooked: Hooked,
 }
 
 struct Line {
@@ -93,8 +96,8 @@ impl Keeping {
     pub(super) fn new(writer: HostgroupId) -> Self {
         let (lines, ackers, errant) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         let (watch, tending, promoting) = (Watch::default(), Tending::default(), Promoting::new());
-        let acking = Acking::default();
-        Self { writer, primary: None, lines, last: None, stuck: None, watch, ackers, errant, tending, promoting, acking }
+        let (acking, hooked) = (Acking::default(), Hooked::default());
+        Self { writer, primary: None, lines, last: None, stuck: None, watch, ackers, errant, tending, promoting, acking, hooked }
     }
 
     /// Looks at the cluster once.
@@ -126,6 +129,7 @@ impl Keeping {
         let (servers, writers) = (&cluster.servers[..], &cluster.writers[..]);
         let acks = self.acking.round(&monitor, &cluster.policy, (servers, writers), &cast, verdict).await;
         let healed = self.promoting.round(&monitor, &field, (&facts, &choice), verdict, &tended).await;
+        self.hooked.round(&monitor, (self.writer, self.primary.as_ref()), (verdict, healed.as_ref()), &tended);
         let (healer, epoch) = (monitor.healer(self.writer), Some(monitor.record(self.writer).1).filter(|epoch| *epoch > 0));
         let would_lead = self.promoting.would_lead(&monitor, &cluster.policy, verdict);
         let (forced, last_plan) = (forced(&facts, &choice, &cluster.policy), self.promoting.last());

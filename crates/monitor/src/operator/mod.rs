@@ -26,7 +26,9 @@ use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Company, Decider, HealOrder, HealedStep, HealingStep, Held, Operator, Placement, ShadowOrder, StandingOrder, Told};
+use model::fleet::{
+    Company, Decider, HealOrder, HealedStep, HealingStep, Held, Operator, Placement, Programs, ShadowOrder, StandingOrder, Told,
+};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
@@ -277,6 +279,10 @@ impl Operator for Monitor {
 
     fn decider_changed(&self) {
         self.decider_moved.notify_one();
+    }
+
+    fn keep_programs(&self, programs: Arc<dyn Programs>) {
+        let _ = self.programs.set(programs);
     }
 
     fn keep_company(&self, company: Arc<dyn Company>) {

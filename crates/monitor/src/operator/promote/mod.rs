@@ -11,6 +11,7 @@
 mod acks;
 mod after;
 mod by_hand;
+mod hooks;
 mod ledger;
 mod opening;
 mod tenure;
@@ -204,6 +205,7 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, promote: Promote) -> Promotion {
     }
     warnings.extend(work.after(&mut ready, begun).await);
     warnings.extend(work.keep_done().await.err());
+    warnings.extend(work.hook_after(&ready.plan).await.err());
     let took_ms = begun.elapsed().as_millis();
     let lost = ready.plan.lost.told();
     let warnings = if warnings.is_empty() { String::new() } else { format!("; WARNING: {}", warnings.join(", ")) };
@@ -276,7 +278,7 @@ impl Healer {
 
     /// Runs steps before the opening until they end, time is up, or the promotion is not wanted any more.
     async fn guarded<T>(&self, steps: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-        let limit = LIMIT + Duration::from_millis(self.promote.apply_ms);
+        let limit = LIMIT + Duration::from_millis(self.promote.apply_ms) + self.hooks_limit();
         let mut stopping = self.monitor.stopping.subscribe();
         tokio::select! {
             outcome = steps => outcome,
@@ -317,6 +319,8 @@ impl Healer {
         self.has_rights().await?;
         let mut servers = self.lock_all().await?;
         self.is_wanted()?;
+        self.before().await?;
+        self.is_wanted()?;
         let ran = self.freeze(&mut servers).await?;
         let seen = healing::look_again(&self.monitor, self.promote.hostgroup, LIMIT / 2).await;
         let seen = seen.ok_or_else(|| "the servers did not answer another look".to_owned())?;
@@ -345,6 +349,7 @@ impl Healer {
         if !received.is_some_and(|received| has.executed.contains(received)) {
             return Err(format!("{} has not applied all that it received", plan.candidate));
         }
+        self.fence(&plan).await?;
         self.is_gone().await?;
         let gate = Gate::of(&mut candidate).await?;
         if gate.is_open() {
@@ -365,7 +370,7 @@ impl Healer {
 
     /// A connection to each server that lets the proxy in, with its lock. In the order of their addresses, so that of two proxies one wins.
     async fn lock_all(&self) -> Result<Vec<Control>, String> {
-        let deadline = Instant::now() + LIMIT + Duration::from_millis(self.promote.apply_ms) + OPENED + SEEN;
+        let deadline = Instant::now() + LIMIT + Duration::from_millis(self.promote.apply_ms) + self.hooks_limit() + OPENED + SEEN;
         let mut opening = JoinSet::new();
         for server in &self.promote.servers {
             let (monitor, server) = (Arc::clone(&self.monitor), Arc::clone(server));
