@@ -307,6 +307,43 @@ fn ignored_differences(flavor: Flavor) {
     assert_eq!(rehearsal.0.scalar(why).unwrap().as_deref(), Some("1"));
 }
 
+/// Rows of `mysql_rehearsal_ignores` go by the schema in which a statement looks up its names: of a prepared one, that of its PREPARE.
+fn ignores_go_by_schema(flavor: Flavor) {
+    let both = servers(flavor);
+    for (server, changed) in [(&both[0], 1), (&both[1], 2)] {
+        for schema in ["test", "test_other"] {
+            server.sql(&format!("CREATE DATABASE IF NOT EXISTS {schema}")).unwrap();
+            server.sql(&format!("CREATE TABLE {schema}.versions (id INT PRIMARY KEY, changed INT)")).unwrap();
+            server.sql(&format!("INSERT INTO {schema}.versions VALUES (1, {changed})")).unwrap();
+        }
+    }
+    let proxy = proxy(&both[0], &both[1], &[("rechecks_per_s", 1000.into())]);
+    let mut admin = wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap();
+    for sql in [
+        "INSERT INTO mysql_rehearsal_ignores (schemaname, column_name, comment) VALUES ('test_other', 'changed', 'known')",
+        "LOAD MYSQL QUERY RULES TO RUNTIME",
+    ] {
+        admin.run(sql).unwrap();
+    }
+    let mut rehearsal = Rehearsal::start(&proxy);
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    let of_test = peer.prepare("SELECT id, changed FROM versions WHERE id = ?").unwrap();
+    peer.exec("USE test_other");
+    peer.exec("SELECT changed FROM versions");
+    peer.execute(&of_test, &[Param::Int(1)]).unwrap().check().unwrap();
+    let of_other = peer.prepare("SELECT id, id, changed FROM versions WHERE id = ?").unwrap();
+    peer.exec("USE test");
+    peer.execute(&of_other, &[Param::Int(1)]).unwrap().check().unwrap();
+    rehearsal.settled();
+    for (like, expected) in [
+        ("SELECT changed FROM versions", "ignored 1"),
+        ("SELECT id,changed FROM versions%", "rows 1"),
+        ("SELECT id,id,changed FROM versions%", "ignored 1"),
+    ] {
+        assert_eq!(rehearsal.classes(like), expected, "{like}\n{}", rehearsal.page());
+    }
+}
+
 /// The exit code of `tidegate rehearsal check new`.
 fn check(proxy: &Tidegate) -> i32 {
     let target = format!("{}:{}", proxy.host(), proxy.admin_port());
@@ -523,4 +560,11 @@ fn mariadb_10_11_against_11_8() {
     assert_eq!((rehearsal.classes("SELECT n FROM counters%").contains("error_new 1"), check(&proxy)), (true, 1));
 }
 
-lab::each!(self_rehearsal, seeded_differences, ignored_differences, what_is_repeated, writes_behind_views_are_refused);
+lab::each!(
+    self_rehearsal,
+    seeded_differences,
+    ignored_differences,
+    ignores_go_by_schema,
+    what_is_repeated,
+    writes_behind_views_are_refused
+);

@@ -3,7 +3,7 @@
 use super::Rehearsal;
 use super::common::{LIMIT, Peer};
 use super::whole::{proxy, servers};
-use lab::client::{Encoding, Param};
+use lab::client::{Encoding, Execution, Param};
 use lab::{Flavor, Server, wait};
 use std::time::Duration;
 use wire::command::Command;
@@ -115,4 +115,156 @@ fn long_data_belongs_to_one_execution(flavor: Flavor) {
     rehearsal.settled();
 }
 
-lab::each!(what_is_left_out_commits_all_the_same, long_data_belongs_to_one_execution);
+/// What a statement answered, in short.
+fn said(reply: &lab::client::Reply) -> String {
+    match reply.err() {
+        Some(error) => format!("error {}", error.code),
+        None => format!("{} changed", reply.ok().map_or(0, |ok| ok.affected_rows)),
+    }
+}
+
+/// COM_STMT_RESET between long data and the next execution: with types and a value, with a value alone, and as if the long data were there still.
+fn reset_amid_long_data(peer: &mut Peer) -> Vec<String> {
+    let mut answers = Vec::new();
+    for (first, reuse_types) in [(true, false), (true, true), (false, false)] {
+        let statement = peer.prepare("UPDATE t SET body = ? WHERE id = ?").unwrap();
+        if first {
+            peer.execute(&statement, &[Param::Text("first".into()), Param::Int(1)]).unwrap().check().unwrap();
+        }
+        for (id, value) in [(1, Param::Text("behind a reset".into())), (2, Param::Long), (3, Param::Text("in the end".into()))] {
+            peer.send_long_data(&statement, 0, b"never used").unwrap();
+            peer.reset_statement(&statement).unwrap();
+            let how = Execution { reuse_types, cursor: false };
+            answers.push(said(&peer.execute_with(&statement, &[value, Param::Int(id)], how).unwrap()));
+        }
+        peer.close_statement(&statement).unwrap();
+        answers.push(peer.table("SELECT id, body FROM t ORDER BY id").concat().join(" "));
+        peer.exec("UPDATE t SET body = ''");
+    }
+    answers
+}
+
+fn a_reset_forgets_long_data(flavor: Flavor) {
+    let servers = servers(flavor);
+    let [primary, shadow] = [&servers.primary, &servers.replicas[0]];
+    primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY, body LONGTEXT)").unwrap();
+    primary.sql("INSERT INTO test.t VALUES (1, ''), (2, ''), (3, '')").unwrap();
+    servers.wait_caught_up().unwrap();
+    let direct = reset_amid_long_data(&mut Peer::with(&lab::ConnectOptions::app(primary).database("test"), Encoding::Text));
+    println!("{direct:#?}");
+    servers.wait_caught_up().unwrap();
+    let proxy = proxy(&servers, &[]);
+    let mut rehearsal = Rehearsal::start(&proxy);
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    assert_eq!(reset_amid_long_data(&mut peer), direct);
+    peer.exec("UPDATE t SET body = 'done'");
+    equal([primary, shadow], &mut rehearsal, "SELECT id, body FROM test.t ORDER BY id");
+    let page = rehearsal.page();
+    println!("{page}");
+    assert_eq!((rehearsal.number("given_up"), rehearsal.number("bad")), (0, 0), "{page}");
+}
+
+/// Statements that commit before they run, and that a server refuses: what became of the transaction.
+fn refused_statements_on_servers(flavor: Flavor) {
+    let server = Server::start(flavor, &lab::Options::new()).unwrap();
+    server.sql("CREATE TABLE test.t (id INT AUTO_INCREMENT PRIMARY KEY, what VARCHAR(100))").unwrap();
+    server.sql("CREATE USER plain IDENTIFIED BY 'plain'").unwrap();
+    server.sql("GRANT ALL ON test.* TO plain").unwrap();
+    server.sql("GRANT CREATE USER, RELOAD ON *.* TO plain WITH GRANT OPTION").unwrap();
+    // The error; a transaction is open; the row is there after ROLLBACK.
+    let (open, committed, rolled_back) = ((true, "0"), (false, "1"), (false, "0"));
+    for (text, in_xa, in_read_only_session, under_read_only) in [
+        ("CREATE USER someone IDENTIFIED BY ''", (1399, open), (1792, committed), (1290, rolled_back)),
+        ("GRANT SELECT ON test.* TO plain", (1399, open), (1792, committed), (1290, rolled_back)),
+        ("FLUSH TABLES", (1399, open), (0, committed), (1290, rolled_back)),
+        ("LOCK TABLES t WRITE", (1399, open), (1792, committed), (1290, rolled_back)),
+        ("BEGIN", (1399, open), (0, (true, "1")), (1290, rolled_back)),
+        ("CREATE TABLE other (a INT)", (1399, open), (1792, committed), (1290, open)),
+        ("TRUNCATE t", (1399, open), (1792, committed), (1290, open)),
+    ] {
+        for (before, begin, of_server, expected) in [
+            ("", "XA START 'a'", "", in_xa),
+            ("SET SESSION TRANSACTION READ ONLY", "START TRANSACTION READ WRITE", "", in_read_only_session),
+            ("", "BEGIN", "SET GLOBAL read_only=1", under_read_only),
+        ] {
+            let mut peer = Peer::with(&lab::ConnectOptions::tcp(server.address(), "plain", "plain").database("test"), Encoding::Text);
+            for sql in [before, begin, "INSERT INTO t (what) VALUES ('x')"].iter().filter(|sql| !sql.is_empty()) {
+                peer.exec(sql);
+            }
+            if !of_server.is_empty() {
+                server.sql(of_server).unwrap();
+            }
+            let error = peer.ask(text).err().map_or(0, |error| error.code);
+            let is_open = peer.ping().unwrap().status().unwrap().in_transaction();
+            server.sql("SET GLOBAL read_only=0").unwrap();
+            let ends: &[&str] = if begin.starts_with("XA") { &["XA END 'a'", "XA ROLLBACK 'a'"] } else { &["ROLLBACK"] };
+            ends.iter().for_each(|end| drop(peer.ask(end)));
+            drop(peer);
+            let rows = server.scalar("SELECT COUNT(*) FROM test.t").unwrap().unwrap();
+            assert_eq!((error, (is_open, rows.as_str())), expected, "{text} after {begin}, {before} {of_server}");
+            server.sql("DELETE FROM test.t").unwrap();
+        }
+    }
+}
+
+/// Rows of `mysql_rehearsal_ignores` go by the schema in which a statement looks up its names.
+fn ignores_go_by_the_schema_of_each_statement(flavor: Flavor) {
+    let servers = servers(flavor);
+    let [primary, shadow] = [&servers.primary, &servers.replicas[0]];
+    for schema in ["test", "test_other"] {
+        primary.sql(&format!("CREATE DATABASE IF NOT EXISTS {schema}")).unwrap();
+        primary.sql(&format!("CREATE TABLE {schema}.t (id INT PRIMARY KEY, changed INT, own VARCHAR(20))")).unwrap();
+        primary.sql(&format!("INSERT INTO {schema}.t VALUES (1, 1, '{schema}'), (2, 2, '{schema}')")).unwrap();
+    }
+    servers.wait_caught_up().unwrap();
+    let proxy = proxy(&servers, &[]);
+    let mut admin = wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap();
+    for sql in [
+        "INSERT INTO mysql_rehearsal_ignores (schemaname, column_name, comment) VALUES ('test_other', 'changed', 'known')",
+        "LOAD MYSQL QUERY RULES TO RUNTIME",
+    ] {
+        admin.run(sql).unwrap();
+    }
+    let mut rehearsal = Rehearsal::start(&proxy);
+    for schema in ["test", "test_other"] {
+        shadow.sql(&format!("UPDATE {schema}.t SET changed = changed + 5")).unwrap();
+    }
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    peer.exec("SELECT 1, changed FROM t");
+    peer.exec("USE test_other");
+    peer.exec("SELECT 2, changed, id FROM t");
+    // Names of a prepared statement are those of its schema at PREPARE, wherever it is executed.
+    let statement = peer.prepare("SELECT 3, changed, own, id FROM t WHERE id = ?").unwrap();
+    peer.init_db("test").unwrap().check().unwrap();
+    peer.exec("SELECT changed, 4, id, 4 FROM t");
+    let rows = peer.execute(&statement, &[Param::Int(1)]).unwrap().table().unwrap();
+    assert_eq!(rows[0][2].as_deref(), Some("test_other"));
+    // One that is first executed elsewhere.
+    let statement = peer.prepare("SELECT own, id, id, id, id FROM t WHERE id = ?").unwrap();
+    peer.init_db("test_other").unwrap().check().unwrap();
+    peer.execute(&statement, &[Param::Int(1)]).unwrap().check().unwrap();
+    peer.exec("SELECT changed, 6, 6, 6, 6, 6 FROM t");
+    rehearsal.settled();
+    let page = rehearsal.page();
+    println!("{page}");
+    for (like, expected) in [
+        ("SELECT ?,changed FROM t", "rows 1"),
+        ("SELECT ?,changed,id FROM t", "ignored 1"),
+        ("SELECT ?,changed,own,id FROM t WHERE id = ?", "ignored 1"),
+        ("SELECT changed,?,id,? FROM t", "rows 1"),
+        ("SELECT own,id,id,id,id FROM t WHERE id = ?", "same 1"),
+        ("SELECT changed,?,?,?,%FROM t", "ignored 1"),
+    ] {
+        assert_eq!(rehearsal.classes(like), expected, "{like}\n{page}");
+    }
+    let samples = "SELECT GROUP_CONCAT(DISTINCT schemaname) FROM stats_tidegate_rehearsal_samples WHERE class = 'rows'";
+    assert_eq!(rehearsal.0.scalar(samples).unwrap().as_deref(), Some("test"));
+}
+
+lab::each!(
+    what_is_left_out_commits_all_the_same,
+    long_data_belongs_to_one_execution,
+    a_reset_forgets_long_data,
+    refused_statements_on_servers,
+    ignores_go_by_the_schema_of_each_statement
+);

@@ -3,9 +3,9 @@
 use super::line::WaitingLine;
 use super::{OrderTicket, lock};
 use meter::digest::Digest;
-use rehearsal::Answer;
 use session_state::class::LaneKey;
-use session_state::state::State;
+use session_state::state::{State, Text};
+use rehearsal::Answer;
 use sql::{Analysis, LexMode};
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -63,8 +63,9 @@ pub(crate) struct CopiedState {
 pub(crate) enum Act {
     /// COM_QUERY.
     Query(Box<[u8]>),
-    /// A prepared statement's text, by the client's number. The shadow prepares it when it is used.
-    Prepare { id: u32, text: Arc<[u8]> },
+    /// A prepared statement's text, by the client's number (0: the original refused it), and the schema of its PREPARE. Without a turn of
+    /// its own, the shadow prepares it when it is used.
+    Prepare { id: u32, text: Arc<[u8]>, schema: Option<Text> },
     /// COM_STMT_EXECUTE without a cursor, with types.
     Execute { id: u32, payload: Vec<u8> },
     /// COM_STMT_SEND_LONG_DATA: what follows the statement's number.
@@ -120,6 +121,8 @@ pub(crate) struct CopiedCommand {
     pub act: Act,
     /// Kind and facts of its statement.
     pub analysis: Analysis,
+    /// The session's schema when it was sent.
+    pub schema: Option<Text>,
     /// The statement's digest; None for what is no statement.
     pub digest: Option<Arc<Digest>>,
     /// What the original answered, and how long its server took, us. None: it is not compared.

@@ -17,6 +17,7 @@ fn job(copying: &Arc<Copying>, bytes: usize) -> Job {
         ticket: Beginning::new(copying, Locks::Takes).end(),
         act: Act::Query(vec![b'x'; bytes].into()),
         analysis: sql::Analysis::NONE,
+        schema: None,
         digest: None,
         original: None,
         pins: PinnedValues::default(),

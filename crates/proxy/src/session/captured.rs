@@ -243,7 +243,7 @@ impl Session {
         if stage == Stage::Stopped {
             return;
         }
-        let Some((text, id)) = self.captured_text(statement) else { return };
+        let Some((text, id)) = self.copied_text(statement) else { return };
         if text.len() > MAX_TEXT {
             return self.leave_gap(GapReason::TooLong);
         }
@@ -269,14 +269,6 @@ impl Session {
             None => self.capture_record(What::Query(&text), reply),
             Some(id) => self.record_execution(statement, id, &text, reply),
         }
-    }
-
-    /// A statement's text, and the client's prepared statement of which it is.
-    fn captured_text(&self, statement: &Statement) -> Option<(&[u8], Option<u32>)> {
-        Some(match statement.form {
-            Form::Text { start } => (self.client.sql_text(statement.command, start), None),
-            Form::Execution { id, .. } | Form::Bulk { id } => (&self.statements.get(id)?.key.text, Some(id)),
-        })
     }
 
     /// Whether a text that is not long carries a password. A shape that is plain data is read once.
@@ -319,18 +311,34 @@ impl Session {
         }
     }
 
-    /// Puts the text of a prepared statement into the file, if that does not have it.
+    /// Puts the text of a prepared statement into the file, if that does not have it. It is prepared in the schema of its PREPARE.
     fn record_preparation(&mut self, id: u32, text: &[u8]) {
         let Some(captured) = self.beside.as_mut().map(|beside| &mut beside.captured) else { return };
         if !captured.known.insert(id) {
             return;
         }
         // It ends before the command at hand does.
-        let seq = std::mem::take(&mut captured.seq);
-        self.capture_record(What::Prepare { statement: id, text }, None);
+        let seq = captured.seq;
+        let now = self.wants.state.schema.clone();
+        let then = self.statements.get(id).and_then(|prepared| prepared.key.schema.clone()).filter(|then| Some(then) != now.as_ref());
+        if let Some(then) = &then {
+            self.record_beside(What::InitDb(then));
+        }
+        self.record_beside(What::Prepare { statement: id, text });
+        if let Some(now) = now.filter(|_| then.is_some()) {
+            self.record_beside(What::InitDb(&now));
+        }
         if let Some(beside) = self.beside.as_mut() {
             beside.captured.seq = seq;
         }
+    }
+
+    /// Puts a command into the file that is not the one at hand.
+    fn record_beside(&mut self, what: What<'_>) {
+        if let Some(beside) = self.beside.as_mut() {
+            beside.captured.seq = 0;
+        }
+        self.capture_record(what, None);
     }
 
     /// A command other than a statement was answered.

@@ -24,9 +24,10 @@ use wire::reply::ReplyKind;
 impl Session {
     /// Serves one command.
     pub(super) async fn serve_command(&mut self, command: Incoming) -> Result<(), End> {
+        // Of the command before: this one is in the input.
+        self.client.streamed_input = false;
         self.command_begins(command);
         self.beside_begins(command);
-        self.client.streamed_input = false;
         self.client.is_half_told = false;
         let result = match Command::from_u8(command.byte) {
             Some(kind) if self.client.is_long_text(kind, command) => Box::pin(self.serve_long_text(kind, command)).await,

@@ -14,13 +14,15 @@ use super::route::TextCommand;
 use super::route::is_plain_read;
 use crate::copying::{Act, Beginning, CopiedCommand, CopiedState, CopyStrand, Copying, Job, OrderTicket, PinnedValues};
 use crate::limits::overload::Step;
+use session_state::class::{Class, LaneKey};
+use session_state::pins;
+use session_state::state::Text;
+use session_state::statement_key::StatementKey;
 use crate::workers::clock::unix_us;
 use crate::workers::worker::Worker;
 use ::capture::{Locks, Params};
 use model::snapshot::Rehearsal;
 use rehearsal::{Answer, GaveUp, Skip};
-use session_state::class::{Class, LaneKey};
-use session_state::pins;
 use sql::{Analysis, Facts, Kind};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -98,6 +100,8 @@ pub(super) struct SessionCopy {
     is_handed_over: bool,
     /// A transaction was open when the command at hand came.
     was_open: bool,
+    /// The session's schema then.
+    schema: Option<Text>,
     beginning: Option<Beginning>,
     ticket: Option<OrderTicket>,
     last_insert_id: Option<u64>,
@@ -199,7 +203,7 @@ impl Session {
         }
         let was_open = is_open(&self.client);
         if let Some(beside) = self.beside.as_mut() {
-            beside.copied.was_open = was_open;
+            (beside.copied.was_open, beside.copied.schema) = (was_open, self.wants.state.schema.clone());
         }
         if SHORT.contains(&command.byte) {
             let (payload, named) =
@@ -335,6 +339,7 @@ impl Session {
             Form::Execution { .. } | Form::Bulk { .. } => None,
         };
         let copied = &mut self.beside.as_mut()?.copied;
+        copied.schema.clone_from(&self.wants.state.schema);
         copied.stage = if is_here { CopyStage::Sent } else { CopyStage::Elsewhere };
         copied.is_heard = form.is_some();
         copied.at_hand = form.filter(|_| is_here).map(|_| *statement);
@@ -417,8 +422,14 @@ impl Session {
         let text = self.copied_text(statement).map_or(&[][..], |(text, _)| text);
         let digest = Some(self.worker.digest(text, self.wants.lex, &statement.analysis));
         let ended_us = self.worker.shared.clock.now_us();
-        let command = CopiedCommand { ticket: Some(ticket), act, analysis: statement.analysis, digest, original, pins, ended_us };
+        let schema = self.copied_schema();
+        let command = CopiedCommand { ticket: Some(ticket), act, analysis: statement.analysis, schema, digest, original, pins, ended_us };
         self.copy_job(Job::Run(Box::new(command)));
+    }
+
+    /// The session's schema when the command at hand came.
+    fn copied_schema(&self) -> Option<Text> {
+        self.beside.as_ref().and_then(|beside| beside.copied.schema.clone())
     }
 
     /// A statement's text, and the client's prepared statement of which it is.
@@ -450,9 +461,17 @@ impl Session {
             () if error.is_some() && analysis.kind == Kind::Commit => Err(None),
             () => match id {
                 None => Ok(Act::Query(text.into())),
+                Some(id) if !self.can_prepare(id) => Err(None),
                 Some(id) => self.execution_of(id, payload).map(|payload| Act::Execute { id, payload }).ok_or(None),
             },
         }
+    }
+
+    /// Whether the shadow has a prepared statement, or would read its text as at the PREPARE.
+    fn can_prepare(&self, id: u32) -> bool {
+        let is_known = self.beside.as_ref().is_some_and(|beside| beside.copied.known.contains(&id));
+        let reads_as_then = |mode: &Text| self.wants.reads_as_then(&self.client, &self.worker, mode);
+        is_known || self.statements.get(id).is_some_and(|prepared| reads_as_then(&prepared.key.mode))
     }
 
     /// An execution with its types and without a cursor. None: it has query attributes, or cannot be read.
@@ -495,10 +514,35 @@ impl Session {
 
     /// Tells the shadow a prepared statement's text, if it does not have it.
     fn copy_preparation(&mut self, id: u32) {
-        let Some(text) = self.statements.get(id).map(|prepared| Arc::clone(&prepared.key.text)) else { return };
+        let Some(key) = self.statements.get(id).map(|prepared| Arc::clone(&prepared.key)) else { return };
         let Some(copied) = self.beside.as_mut().map(|beside| &mut beside.copied) else { return };
         if copied.known.insert(id) {
-            self.copy_act(Act::Prepare { id, text }, Command::StmtPrepare);
+            self.copy_act(Act::Prepare { id, text: Arc::clone(&key.text), schema: key.schema.clone() }, Command::StmtPrepare);
+        }
+    }
+
+    /// A statement was prepared, or refused with this error (`id` 0): the shadow prepares it in its turn, and what it says to that is compared.
+    fn copy_prepare(&mut self, id: u32, key: &StatementKey, analysis: &Analysis, error: Option<u16>) {
+        let Some(beside) = self.beside.as_mut().filter(|beside| beside.copied.has_begun) else { return };
+        let Some(copying) = beside.copied.copying() else { return };
+        let is_left_out = key.text.len() > MAX_TEXT || is_left_out(analysis, &key.text, self.wants.lex);
+        if is_left_out || id > 0 && !beside.copied.known.insert(id) {
+            return;
+        }
+        let ticket = Beginning::new(&copying, Locks::None).end();
+        let is_here = self.at.hostgroup() == copying.run.plan.source;
+        let act = Act::Prepare { id, text: Arc::clone(&key.text), schema: key.schema.clone() };
+        let digest = Some(self.worker.digest(&key.text, self.wants.lex, analysis));
+        let original = is_here.then(|| (error.map_or(Answer::default(), Answer::of_error), 0));
+        let (analysis, ended_us) = (Analysis::of_command(Command::StmtPrepare as u8), self.worker.shared.clock.now_us());
+        let (schema, pins) = (self.copied_schema(), PinnedValues::default());
+        self.copy_job(Job::Run(Box::new(CopiedCommand { ticket, act, analysis, schema, digest, original, pins, ended_us })));
+    }
+
+    /// A server has refused to prepare a statement.
+    pub(super) fn copy_refused_prepare(&mut self, key: &StatementKey, analysis: &Analysis, error: u16) {
+        if !STOPPED.contains(&error) && error != codes::LOCK_DEADLOCK {
+            self.copy_prepare(0, key, analysis, Some(error));
         }
     }
 
@@ -508,8 +552,8 @@ impl Session {
         let has_turn = matches!(act, Act::InitDb(_));
         let ticket = has_turn.then(|| Beginning::new(&copying, Locks::None).end()).flatten();
         let (analysis, ended_us) = (Analysis::of_command(kind as u8), self.worker.shared.clock.now_us());
-        let command = CopiedCommand { ticket, act, analysis, digest: None, original: None, pins: PinnedValues::default(), ended_us };
-        self.copy_job(Job::Run(Box::new(command)));
+        let (schema, pins) = (self.copied_schema(), PinnedValues::default());
+        self.copy_job(Job::Run(Box::new(CopiedCommand { ticket, act, analysis, schema, digest: None, original: None, pins, ended_us })));
     }
 
     /// Bytes of long data for this statement are about to be passed on.
@@ -530,7 +574,13 @@ impl Session {
         let known = named.filter(|id| copied.known.contains(id));
         match (kind, known) {
             (Command::InitDb, _) => self.copy_act(Act::InitDb(body.into()), kind),
-            (Command::StmtPrepare, _) => self.copy_preparation(self.statements.last_prepared()),
+            (Command::StmtPrepare, _) => {
+                let id = self.statements.last_prepared();
+                let prepared = self.statements.get(id).map(|prepared| (Arc::clone(&prepared.key), prepared.analysis));
+                if let Some((key, analysis)) = prepared {
+                    self.copy_prepare(id, &key, &analysis, None);
+                }
+            }
             (Command::StmtClose, Some(id)) => {
                 copied.known.remove(&id);
                 self.copy_act(Act::Close(id), kind);
@@ -598,7 +648,8 @@ fn is_open(client: &Frontend) -> bool {
 /// The shadow commits, as the original did before or after a statement that the shadow does not run.
 fn commit(ticket: OrderTicket, ended_us: u64) -> Job {
     let (act, analysis, pins) = (Act::Query(COMMIT.into()), Analysis::NONE, PinnedValues::default());
-    Job::Run(Box::new(CopiedCommand { ticket: Some(ticket), act, analysis, digest: None, original: None, pins, ended_us }))
+    let ticket = Some(ticket);
+    Job::Run(Box::new(CopiedCommand { ticket, act, analysis, schema: None, digest: None, original: None, pins, ended_us }))
 }
 
 #[cfg(test)]

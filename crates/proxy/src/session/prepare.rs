@@ -158,6 +158,7 @@ impl Session {
         let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
         match (&reply.error, prepare_ok(&reply.raw)) {
             (Some(error @ ServerError { code, sqlstate, message }), _) => {
+                self.copy_refused_prepare(&statement.key, &statement.analysis, *code);
                 self.account().preparation_refused(&statement.key.text, &statement.analysis, Some(&Fault::server(error.clone())));
                 let state = String::from_utf8_lossy(sqlstate).into_owned();
                 self.client.send_error_at(&mut self.at, self.client.answer_seq(), *code, &state, message).await?;

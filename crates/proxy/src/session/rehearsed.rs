@@ -5,9 +5,10 @@ use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
 use super::route::is_plain_read;
 use crate::mirror::MAX_TEXT;
+use session_state::pins::{self, PinReason, PinSet};
+use session_state::state::Text;
 use crate::shadow::{Repeated, Shadow};
 use rehearsal::Skip;
-use session_state::pins::{self, PinReason, PinSet};
 use sql::Facts;
 use std::rc::Rc;
 use wire::command::Command;
@@ -99,15 +100,8 @@ impl Session {
     /// How rows of the answer come, if the statement is one that the rehearsal repeats.
     fn repeatable(&self, shadow: &Shadow, statement: &Statement) -> Result<Option<rehearsal::Form>, Skip> {
         let (analysis, plan) = (&statement.analysis, &shadow.run.plan);
-        let prepared = match statement.form {
-            Form::Text { .. } => None,
-            Form::Execution { id, .. } | Form::Bulk { id } => self.statements.get(id),
-        };
-        let (text, schema) = match (statement.form, prepared) {
-            (Form::Text { start }, _) => (self.client.sql_text(statement.command, start), self.wants.state.schema.as_ref()),
-            (_, Some(prepared)) => (&*prepared.key.text, prepared.key.schema.as_ref()),
-            (_, None) => return Ok(None),
-        };
+        let Some((text, id)) = self.copied_text(statement) else { return Ok(None) };
+        let (prepared, schema) = (id.and_then(|id| self.statements.get(id)), self.schema_of(statement));
         let is_meant = self.at.hostgroup() == plan.source && plan.is_for_schema(schema.map_or(&[][..], |schema| schema));
         if !is_meant || !is_plain_read(&self.wants, &self.at, text, analysis) {
             return Ok(None);
@@ -131,6 +125,14 @@ impl Session {
         }
     }
 
+    /// The schema in which a statement looks up its names: of a prepared one, that of its PREPARE.
+    fn schema_of(&self, statement: &Statement) -> Option<&Text> {
+        match statement.form {
+            Form::Text { .. } => self.wants.state.schema.as_ref(),
+            Form::Execution { id, .. } | Form::Bulk { id } => self.statements.get(id)?.key.schema.as_ref(),
+        }
+    }
+
     /// The statement runs in a transaction that may write.
     fn may_write(&self) -> bool {
         let status = self.client.current_status();
@@ -147,7 +149,7 @@ pub(super) fn left_out_of_comparison(session: &Session, statement: &Statement) -
     let Some(plan) = plan.filter(|plan| plan.ignores.iter().any(|row| row.column.is_some())) else { return Vec::new() };
     let text = session.copied_text(statement).map_or(&[][..], |(text, _)| text);
     let digest = session.worker.digest(text, session.wants.lex, &statement.analysis);
-    rehearsal::left_out(&plan.ignores, digest.hash, session.wants.state.schema.as_deref().unwrap_or_default())
+    rehearsal::left_out(&plan.ignores, digest.hash, session.schema_of(statement).map_or(&[][..], |schema| schema))
 }
 
 #[cfg(test)]

@@ -10,13 +10,16 @@ use crate::backends::cleaning::abandon;
 use crate::copying::{Act, CopiedCommand, CopiedState, CopyStrand, Copying, Job, OrderTicket, PinnedValues};
 use crate::mirror::{self, Failure, Mirrored};
 use crate::net::stream::invalid;
+use session_state::pins::PinSet;
+use session_state::state::Text;
 use crate::workers::worker::Worker;
 use rehearsal::{Answer, Class, Excuses, Form, GaveUp, Opinion, Skip};
 use session_state::collected::ServerError;
-use session_state::pins::PinSet;
 use sql::{Analysis, Facts, Kind};
 use std::collections::HashMap;
+use std::future::pending;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,8 +37,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const MAX_RUN_MS: u64 = 60_000;
 /// Time between two attempts to get a connection.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
-/// How long a session that begins tries to get a connection before its turn.
-const BEFORE_TURN: Duration = Duration::from_secs(1);
 /// How long a session whose turn it is waits for a connection, until connections of sessions whose turn it is not are closed for it.
 const BEFORE_PRESSING: Duration = Duration::from_millis(100);
 /// Attempts of a statement that ended by a lock before it had a transaction.
@@ -46,6 +47,8 @@ struct ShadowStatement {
     /// None until it was used.
     server_id: Option<u32>,
     text: Arc<[u8]>,
+    /// The schema of its PREPARE.
+    schema: Option<Text>,
     /// Long data for the next execution: each what follows the statement's number. The server gets it with each attempt of the execution, so
     /// an attempt that ended by a lock takes nothing from the next one.
     long_data: Vec<Vec<u8>>,
@@ -54,8 +57,8 @@ struct ShadowStatement {
 }
 
 impl ShadowStatement {
-    fn new(text: Arc<[u8]>) -> Self {
-        Self { server_id: None, text, long_data: Vec::new(), held: 0 }
+    fn new(text: Arc<[u8]>, schema: Option<Text>) -> Self {
+        Self { server_id: None, text, schema, long_data: Vec::new(), held: 0 }
     }
 }
 
@@ -65,6 +68,20 @@ struct EarlyConnection {
     _permit: OwnedSemaphorePermit,
     /// As [`Player::opens`] had it.
     last_insert_id: Option<u64>,
+}
+
+/// A connection that is being made before the session's turn. Dropped, it is not.
+struct Opening {
+    permit: OwnedSemaphorePermit,
+    made: Pin<Box<dyn Future<Output = Result<Backend, Failure>>>>,
+}
+
+/// What comes of the connection that is being made; never, where none is.
+async fn made(opening: &mut Option<Opening>) -> Result<Backend, Failure> {
+    match opening {
+        Some(opening) => opening.made.as_mut().await,
+        None => pending().await,
+    }
 }
 
 /// See the module.
@@ -80,6 +97,7 @@ pub(crate) struct Player {
     is_raced: bool,
     /// It is to be brought to the session's state before its next command; with LAST_INSERT_ID(), where that is known.
     opens: Option<Option<u64>>,
+    opening: Option<Opening>,
     /// Its turn has not come since it has its connection.
     early: Option<EarlyConnection>,
     /// The session may have set a role, which outlives a reset.
@@ -100,6 +118,7 @@ pub(crate) fn play(worker: &Rc<Worker>, copying: &Arc<Copying>) -> Arc<CopyStran
         prepared: HashMap::new(),
         is_raced: false,
         opens: None,
+        opening: None,
         early: None,
         has_role: false,
     };
@@ -113,8 +132,12 @@ impl Player {
             let next = tokio::select! {
                 biased;
                 next = timeout(LOOK_AGAIN, self.strand.next()) => next,
-                () = self.copying.pressed(), if self.early.is_some() => {
+                () = self.copying.pressed(), if self.is_early() => {
                     self.give_back_early();
+                    continue;
+                }
+                made = made(&mut self.opening), if self.opening.is_some() => {
+                    self.take_early(made);
                     continue;
                 }
             };
@@ -194,7 +217,7 @@ impl Player {
     }
 
     fn close_connection(&mut self) {
-        self.early = None;
+        (self.opening, self.early) = (None, None);
         if let (Some(backend), Some(session)) = (self.backend.take(), &self.session)
             && backend.is_owed()
         {
@@ -203,8 +226,14 @@ impl Player {
         }
     }
 
+    /// It has a connection, or one is being made, before its turn.
+    fn is_early(&self) -> bool {
+        self.opening.is_some() || self.early.is_some()
+    }
+
     /// Another session needs a connection for its turn, and this one's has not come.
     fn give_back_early(&mut self) {
+        self.opening = None;
         if let Some(early) = self.early.take() {
             self.close_connection();
             self.opens = Some(early.last_insert_id);
@@ -221,22 +250,12 @@ impl Player {
         self.leave();
     }
 
-    /// The connection that the session has, without anything on it, or another one. In its turn it waits for one, and others give theirs back.
-    async fn connect(&mut self, session: &Mirrored, is_early: bool) -> Result<Backend, Failure> {
-        let kept = self.backend.take().filter(|backend| backend.is_even() && !self.has_role);
-        if let Some(mut backend) = kept
-            && mirror::ready_again(&self.worker, &mut backend, session).await
-        {
-            return Ok(backend);
-        }
-        self.has_role = false;
-        if is_early {
-            return mirror::ready(&self.worker, session).await;
-        }
+    /// A connection for the session in its turn. Others give theirs back for it.
+    async fn connect(&self, session: &Rc<Mirrored>, last_insert_id: Option<u64>) -> Result<Backend, Failure> {
         let clock = self.worker.shared.clock;
         let until_ms = clock.now_ms() + MAX_RUN_MS;
         loop {
-            let mut ready = std::pin::pin!(mirror::ready(&self.worker, session));
+            let mut ready = std::pin::pin!(ready(Rc::clone(&self.worker), Rc::clone(session), self.set_up_text(last_insert_id)));
             let found = match timeout(BEFORE_PRESSING, ready.as_mut()).await {
                 Ok(found) => found,
                 Err(_) => {
@@ -255,7 +274,7 @@ impl Player {
     }
 
     /// The session begins, or begins again. A connection that it has is reset at once, for what is open there ends now. Another one is made
-    /// now too, while the original's statement runs, unless many sessions have theirs early: then it is made in the turn.
+    /// from now on, while the original's statement runs, unless many sessions have theirs early: then it is made in the turn.
     async fn begin(&mut self, begun: CopiedState) {
         let CopiedState { state, lane, collation, lex, last_insert_id, client } = begun;
         let is_same_user = self.session.as_ref().is_some_and(|before| before.lane == lane);
@@ -263,7 +282,7 @@ impl Player {
             self.leave();
         }
         let (body, analysis) = (Vec::new(), Analysis::NONE);
-        self.session = Some(Rc::new(Mirrored {
+        let session = Rc::new(Mirrored {
             body,
             start: 0,
             execution: None,
@@ -275,24 +294,42 @@ impl Player {
             timeout_ms: None,
             client,
             is_guarded: false,
-        }));
+        });
+        self.session = Some(Rc::clone(&session));
         self.forget_prepared();
-        self.opens = Some(last_insert_id);
-        if self.backend.is_some() {
-            self.open(false).await;
-        } else if let Ok(permit) = Arc::clone(&self.copying.early).try_acquire_owned() {
-            // Its first statement may have its turn meanwhile.
-            if timeout(BEFORE_TURN, self.open_early(permit)).await.is_err() {
-                self.close_connection();
-                self.opens = Some(last_insert_id);
+        (self.opens, self.opening, self.early) = (Some(last_insert_id), None, None);
+        if !self.is_reset(&session, last_insert_id).await {
+            self.close_connection();
+            if let Ok(permit) = Arc::clone(&self.copying.early).try_acquire_owned() {
+                self.open_early(permit);
             }
         }
     }
 
-    /// Gets a connection before the turn. Where none is to be had, the session tries again in its turn.
-    async fn open_early(&mut self, permit: OwnedSemaphorePermit) {
-        let last_insert_id = self.opens.flatten();
-        if self.open(true).await {
+    /// Brings the connection that the session has to its state, without anything on it. False: there is none, or it is of no use.
+    async fn is_reset(&mut self, session: &Mirrored, last_insert_id: Option<u64>) -> bool {
+        let set_up = self.set_up_text(last_insert_id);
+        let Some(backend) = self.backend.as_mut().filter(|backend| backend.is_even() && !self.has_role) else { return false };
+        let is_ready =
+            mirror::ready_again(&self.worker, backend, session).await && set_up_session(&self.worker, backend, &set_up).await.is_ok();
+        if is_ready {
+            self.opens = None;
+        }
+        is_ready
+    }
+
+    /// Begins to make a connection before the turn. Where none is to be had, the session tries again in its turn.
+    fn open_early(&mut self, permit: OwnedSemaphorePermit) {
+        let (Some(session), Some(last_insert_id)) = (&self.session, self.opens) else { return };
+        let made = Box::pin(ready(Rc::clone(&self.worker), Rc::clone(session), self.set_up_text(last_insert_id)));
+        self.opening = Some(Opening { permit, made });
+    }
+
+    /// What came of the connection that was made before the turn.
+    fn take_early(&mut self, made: Result<Backend, Failure>) {
+        let permit = self.opening.take().map(|opening| opening.permit);
+        if let (Ok(backend), Some(permit), Some(last_insert_id)) = (made, permit, self.opens) {
+            (self.backend, self.opens, self.has_role) = (Some(backend), None, false);
             self.early = Some(EarlyConnection { _permit: permit, last_insert_id });
         }
     }
@@ -300,86 +337,82 @@ impl Player {
     /// Waits for the turn of a statement. A connection is made before, so that no other session waits while it is made.
     async fn turn(&mut self, ticket: &OrderTicket) {
         let copying = Arc::clone(&self.copying);
-        if self.opens.is_some() {
+        if self.opens.is_some() && self.opening.is_none() {
             let permit = tokio::select! {
                 biased;
                 () = ticket.turn() => return,
                 permit = Arc::clone(&copying.early).acquire_owned() => permit,
             };
             if let Ok(permit) = permit {
-                let mut opening = std::pin::pin!(self.open_early(permit));
-                tokio::select! {
-                    biased;
-                    () = opening.as_mut() => {}
-                    () = ticket.turn() => {
-                        if timeout(BEFORE_PRESSING, opening.as_mut()).await.is_err() {
-                            copying.press();
-                            opening.await;
-                        }
-                    }
-                }
+                self.open_early(permit);
             }
         }
         loop {
             tokio::select! {
                 biased;
                 () = ticket.turn() => break,
-                () = copying.pressed(), if self.early.is_some() => self.give_back_early(),
+                () = copying.pressed(), if self.is_early() => self.give_back_early(),
+                made = made(&mut self.opening), if self.opening.is_some() => self.take_early(made),
             }
         }
         self.early = None;
     }
 
-    /// Gets the session a connection in its state, if it has none; false where there is none to be had.
-    async fn open(&mut self, is_early: bool) -> bool {
+    /// Gets the session a connection in its state in its turn, if it has none; false where there is none to be had.
+    async fn open(&mut self) -> bool {
+        if self.opening.is_some() {
+            let early = match timeout(BEFORE_PRESSING, made(&mut self.opening)).await {
+                Ok(early) => early,
+                Err(_) => {
+                    self.copying.press();
+                    made(&mut self.opening).await
+                }
+            };
+            self.take_early(early);
+            self.early = None;
+        }
         let Some(last_insert_id) = self.opens else { return self.backend.is_some() };
         let Some(session) = self.session.as_ref().map(Rc::clone) else { return false };
-        let backend = self.connect(&session, is_early).await;
-        let user = session.lane.user.name.clone();
-        match backend {
-            Ok(backend) => (self.backend, self.opens) = (Some(backend), None),
-            Err(_) if is_early => return false,
+        match self.connect(&session, last_insert_id).await {
+            Ok(backend) => {
+                (self.backend, self.opens, self.has_role) = (Some(backend), None, false);
+                return true;
+            }
             Err(Failure::Login(text)) => {
+                let user = session.lane.user.name.clone();
                 let mut findings = self.copying.run.findings();
                 findings.error = format!("user '{user}' cannot log in to the shadow: {text}");
                 findings.refused.insert(user, text);
                 drop(findings);
                 self.copying.give_up(&self.strand, GaveUp::Login);
-                return false;
             }
-            Err(failure) => {
-                self.break_off(GaveUp::Failed, &failure.to_string());
-                return false;
-            }
+            Err(failure) => self.break_off(GaveUp::Failed, &failure.to_string()),
         }
+        false
+    }
+
+    /// What a connection of a session gets beside the session's state.
+    fn set_up_text(&self, last_insert_id: Option<u64>) -> String {
         let seconds = self.copying.run.plan.order_wait_ms.div_ceil(1000);
         let pins =
             PinnedValues { last_insert_id, ..PinnedValues::default() }.text().map_or(String::new(), |set| set.replacen("SET ", ", ", 1));
-        let set = format!("SET innodb_lock_wait_timeout={seconds}, lock_wait_timeout={seconds}{pins}");
-        let Some(backend) = self.backend.as_mut() else { return false };
-        let error = match timeout(Duration::from_millis(MAX_RUN_MS), backend.query(&set, &self.worker.buffers)).await {
-            Ok(Ok(reply)) => reply.error.map(|error| error.to_string()),
-            Ok(Err(e)) => Some(e.to_string()),
-            Err(_) => Some("the shadow does not answer".to_owned()),
-        };
-        if let Some(error) = &error {
-            self.break_off(GaveUp::Failed, error);
-        }
-        error.is_none()
+        format!("SET innodb_lock_wait_timeout={seconds}, lock_wait_timeout={seconds}{pins}")
     }
 
     async fn run(&mut self, command: CopiedCommand) {
-        if let Act::Prepare { id, text } = &command.act {
-            self.prepared.insert(*id, ShadowStatement::new(Arc::clone(text)));
-            return;
-        }
         if !self.has_session() {
             return self.copying.run.skip(Skip::Incomplete);
+        }
+        if let Act::Prepare { id, text, schema } = &command.act {
+            self.prepared.insert(*id, ShadowStatement::new(Arc::clone(text), schema.clone()));
+            if command.ticket.is_none() {
+                return;
+            }
         }
         if let Some(ticket) = &command.ticket {
             self.turn(ticket).await;
         }
-        if self.strand.is_gone() || !self.open(false).await {
+        if self.strand.is_gone() || !self.open().await {
             return;
         }
         let original_us = command.original.as_ref().map_or(0, |(_, time_us)| *time_us);
@@ -411,16 +444,27 @@ impl Player {
         self.backend.as_ref().is_some_and(|backend| backend.core.held.status().contains(StatusFlags::IN_TRANS))
     }
 
-    /// The server's number of a prepared statement, which is prepared where it was not; the error where that is refused.
-    async fn server_id(&mut self, id: u32) -> io::Result<Result<u32, ServerError>> {
+    /// The server's number of a prepared statement, which is prepared where it was not; the error where that is refused. `now`: the
+    /// session's schema.
+    async fn server_id(&mut self, id: u32, now: Option<&Text>) -> io::Result<Result<u32, ServerError>> {
         let (Some(prepared), Some(backend)) = (self.prepared.get_mut(&id), self.backend.as_mut()) else {
             return Err(invalid("a prepared statement is not known on the shadow"));
         };
         if let Some(server_id) = prepared.server_id {
             return Ok(Ok(server_id));
         }
+        let pool = &self.worker.buffers;
+        let elsewhere = prepared.schema.as_ref().filter(|schema| Some(*schema) != now);
+        if let Some(schema) = elsewhere
+            && let Some(error) = backend.init_db(schema, pool).await?.error
+        {
+            return Ok(Err(error));
+        }
         backend.send(Command::StmtPrepare, &prepared.text).await?;
-        let reply = backend.collect(ReplyKind::Prepare, true, &self.worker.buffers).await?;
+        let reply = backend.collect(ReplyKind::Prepare, true, pool).await?;
+        if let Some(schema) = now.filter(|_| elsewhere.is_some()) {
+            backend.init_db(schema, pool).await?;
+        }
         if let Some(error) = reply.error {
             return Ok(Err(error));
         }
@@ -429,9 +473,32 @@ impl Player {
         Ok(Ok(ok.stmt_id))
     }
 
+    /// Prepares a statement; what was answered, unless both servers have prepared it.
+    async fn prepare(&mut self, id: u32, command: &CopiedCommand) -> io::Result<Option<Heard>> {
+        let error = self.server_id(id, command.schema.as_ref()).await?.err();
+        if id == 0 {
+            self.close_statement(id).await?;
+        }
+        let is_refused = command.original.as_ref().is_some_and(|(answer, _)| answer.error.is_some());
+        Ok(match error {
+            Some(error) => Some(Heard { answer: Answer::of_error(error.code), time_us: 0, error: text_of(&error) }),
+            None if is_refused => Some(Heard { answer: Answer::default(), time_us: 0, error: String::new() }),
+            None => None,
+        })
+    }
+
+    async fn close_statement(&mut self, id: u32) -> io::Result<()> {
+        self.forget_long_data(id);
+        let closed = self.prepared.remove(&id).and_then(|prepared| prepared.server_id);
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        backend.close_statements(&self.worker.counters, closed.as_slice()).await
+    }
+
     /// Runs the command; what was answered to a statement.
     async fn act(&mut self, command: &CopiedCommand) -> io::Result<Option<Heard>> {
         let mut out = Vec::new();
+        let digest = command.digest.as_ref().map_or(0, |digest| digest.hash);
+        let left_out = rehearsal::left_out(&self.copying.run.plan.ignores, digest, self.schema_of(command));
         let form = match &command.act {
             Act::Query(text) => {
                 let Some(backend) = self.backend.as_ref() else { return Ok(None) };
@@ -439,7 +506,7 @@ impl Player {
                 Form::Text
             }
             Act::Execute { id, payload } => {
-                let server_id = match self.server_id(*id).await? {
+                let server_id = match self.server_id(*id, command.schema.as_ref()).await? {
                     Ok(server_id) => server_id,
                     Err(error) => {
                         return Ok(Some(Heard { answer: Answer::of_error(error.code), time_us: 0, error: text_of(&error) }));
@@ -451,6 +518,7 @@ impl Player {
                 put_command(&mut out, Command::StmtExecute, payload.get(1..).unwrap_or_default());
                 Form::Binary
             }
+            Act::Prepare { id, .. } => return self.prepare(*id, command).await,
             other => return self.simple(other).await.map(|()| None),
         };
         let Some(backend) = self.backend.as_mut() else { return Ok(None) };
@@ -468,9 +536,6 @@ impl Player {
         if pins.is_some() {
             backend.collect(ReplyKind::Results, false, pool).await?;
         }
-        let schema = self.session.as_ref().and_then(|session| session.state.schema.as_deref()).unwrap_or_default();
-        let digest = command.digest.as_ref().map_or(0, |digest| digest.hash);
-        let left_out = rehearsal::left_out(&self.copying.run.plan.ignores, digest, schema);
         let mut listener = Listener::new(form, self.worker.shared.clock, left_out);
         let reply = mirror::hear(backend, pool, &mut listener).await?;
         backend.settled();
@@ -496,12 +561,7 @@ impl Player {
         let (kind, body) = match act {
             Act::InitDb(schema) => (Command::InitDb, schema.to_vec()),
             Act::SetOption(option) => (Command::SetOption, option.to_vec()),
-            Act::Close(id) => {
-                self.forget_long_data(*id);
-                let closed = self.prepared.remove(id).and_then(|prepared| prepared.server_id);
-                let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-                return backend.close_statements(&self.worker.counters, closed.as_slice()).await;
-            }
+            Act::Close(id) => return self.close_statement(*id).await,
             // Long data is the execution's, and nothing of it is on the server before.
             Act::Query(_) | Act::Execute { .. } | Act::Prepare { .. } | Act::LongData { .. } | Act::Reset(_) => return Ok(()),
         };
@@ -529,7 +589,7 @@ impl Player {
             let first = rehearsal::compare(original, &heard.answer, traits.is_ordered).after([*original_us, heard.time_us]);
             let opinion = run.findings().tally.opinion(digest.hash, first, traits);
             let is_pinned = command.pins.time_us.is_some();
-            let (user, schema) = (&*session.lane.user.name, session.state.schema.as_deref().unwrap_or_default());
+            let (user, schema) = (&*session.lane.user.name, self.schema_of(command));
             let class = match opinion {
                 _ if is_lost => Class::OutOfOrder,
                 _ if rehearsal::ignored(&run.plan.ignores, first, digest.hash, schema).is_some() => first,
@@ -552,12 +612,36 @@ impl Player {
         }
     }
 
+    /// The schema in which a statement looks up its names.
+    fn schema_of<'a>(&'a self, command: &'a CopiedCommand) -> &'a [u8] {
+        let schema = match &command.act {
+            Act::Execute { id, .. } => self.prepared.get(id).and_then(|prepared| prepared.schema.as_deref()),
+            Act::Prepare { schema, .. } => schema.as_deref(),
+            _ => command.schema.as_deref(),
+        };
+        schema.unwrap_or_default()
+    }
+
     fn text<'a>(&'a self, act: &'a Act) -> &'a [u8] {
         match act {
             Act::Query(text) => text,
+            Act::Prepare { text, .. } => text,
             Act::Execute { id, .. } => self.prepared.get(id).map_or(&[], |prepared| &prepared.text),
             _ => &[],
         }
+    }
+}
+
+/// A connection in this session's state.
+async fn ready(worker: Rc<Worker>, session: Rc<Mirrored>, set_up: String) -> Result<Backend, Failure> {
+    let mut backend = mirror::ready(&worker, &session).await?;
+    set_up_session(&worker, &mut backend, &set_up).await.map(|()| backend)
+}
+
+async fn set_up_session(worker: &Worker, backend: &mut Backend, set_up: &str) -> Result<(), Failure> {
+    match timeout(Duration::from_millis(MAX_RUN_MS), backend.query(set_up, &worker.buffers)).await {
+        Ok(reply) => reply?.error.map_or(Ok(()), |error| Err(Failure::State(error))),
+        Err(_) => Err(Failure::TimedOut(MAX_RUN_MS)),
     }
 }
 
