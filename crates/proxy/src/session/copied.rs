@@ -7,7 +7,7 @@ use super::Session;
 use super::beside::Beside;
 use super::captured::{HARMLESS, MAX_TEXT, SHORT};
 use super::command::Incoming;
-use super::copy_rules::{Ending, STOPPED, assigned_to, is_left_out, is_of_session, is_with_cursor, may_have_run};
+use super::copy_rules::{Ending, STOPPED, assigned_to, is_left_out, is_of_read_only, is_of_session, is_with_cursor, may_have_run};
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
@@ -457,7 +457,7 @@ impl Session {
             () if text.len() > MAX_TEXT || payload.len() > MAX_TEXT => Err(None),
             // The server has rolled the transaction back, or the statement alone.
             () if error == Some(codes::LOCK_DEADLOCK) => Ok(Act::Query(ROLLBACK.into())),
-            () if error.is_some_and(|error| STOPPED.contains(&error)) => Err(Some(Skip::Original)),
+            () if error.is_some_and(|error| STOPPED.contains(&error) || is_of_read_only(error)) => Err(Some(Skip::Original)),
             () if error.is_some() && analysis.kind == Kind::Commit => Err(None),
             () => match id {
                 None => Ok(Act::Query(text.into())),
@@ -541,7 +541,7 @@ impl Session {
 
     /// A server has refused to prepare a statement.
     pub(super) fn copy_refused_prepare(&mut self, key: &StatementKey, analysis: &Analysis, error: u16) {
-        if !STOPPED.contains(&error) && error != codes::LOCK_DEADLOCK {
+        if !STOPPED.contains(&error) && !is_of_read_only(error) && error != codes::LOCK_DEADLOCK {
             self.copy_prepare(0, key, analysis, Some(error));
         }
     }

@@ -10,14 +10,17 @@ use wire::codes;
 /// Errors of the original that say nothing of the statement: a lock, KILL QUERY, a time limit.
 pub(super) const STOPPED: [u16; 4] = [codes::LOCK_WAIT_TIMEOUT, codes::QUERY_INTERRUPTED, codes::QUERY_TIMEOUT, codes::STATEMENT_TIMEOUT];
 
+/// ER_XAER_RMFAIL: the statement does not fit the state of the XA transaction.
+const XAER_RMFAIL: u16 = 1399;
+
 /// Whether the statement may have run, or a part of it, although the answer does not say so.
 pub(super) fn may_have_run(statement: &Statement, answer: Option<&(Answer, u64)>) -> bool {
     let Some((answer, _)) = answer else { return true };
     let Some(error) = answer.error else { return false };
     let Analysis { kind, facts, .. } = statement.analysis;
-    let is_whole = matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete | Kind::LoadData);
     let is_stopped = STOPPED.contains(&error) || error == codes::LOCK_DEADLOCK;
-    is_stopped && (!is_whole || facts.contains(Facts::MULTI))
+    let is_several = facts.contains(Facts::MULTI) || matches!(kind, Kind::Call | Kind::Compound);
+    is_stopped && (!is_of_rows(kind) || is_several) || is_of_read_only(error) && is_several
 }
 
 /// What a statement did to the transaction that was open before.
@@ -42,7 +45,7 @@ impl Ending {
             _ if is_several => Self::Unknown,
             None if is_open || kind == Kind::Rollback => Self::None,
             None => Self::Commit,
-            // What a server commits before a statement, it commits before it looks whether the statement may run.
+            // What a server commits before a statement, it commits before it looks whether the statement may run (1792 too).
             Some(error) => Self::of_failed(kind, error),
         }
     }
@@ -50,12 +53,25 @@ impl Ending {
     /// Of a statement that failed. An error does not say whether the transaction is still open.
     fn of_failed(kind: Kind, error: u16) -> Self {
         match kind {
-            _ if error == codes::PARSE => Self::None,
+            // An XA transaction is active, and is so still.
+            _ if error == codes::PARSE || error == XAER_RMFAIL => Self::None,
+            // The commit itself was refused, and the transaction rolled back, unless the statement was refused before.
+            _ if is_of_read_only(error) && !is_of_rows(kind) => Self::Unknown,
             Kind::Grant | Kind::SetPassword | Kind::Flush | Kind::FlushReadLock => Self::Commit,
             Kind::Other | Kind::BackupLock => Self::Unknown,
             _ => Self::None,
         }
     }
+}
+
+/// Whether a server has refused a statement since it takes no writes now: the shadow would run it.
+pub(super) fn is_of_read_only(error: u16) -> bool {
+    matches!(error, codes::OPTION_PREVENTS_STATEMENT | codes::READ_ONLY_MODE)
+}
+
+/// Whether a statement leaves the transaction as it is if it fails.
+fn is_of_rows(kind: Kind) -> bool {
+    matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete | Kind::LoadData)
 }
 
 /// Whether a statement changes the session wherever it runs.
@@ -174,6 +190,7 @@ mod tests {
             assert!(may("UPDATE t SET a = 1; UPDATE t SET a = 2", Some(error)), "{error}");
         }
         assert!(!may("CALL p()", Some(1062)) && !may("CALL p()", None));
+        assert!(may("CALL p()", Some(1290)) && !may("UPDATE t SET a = 1", Some(1290)) && !may("BEGIN", Some(1290)));
     }
 
     #[test]
@@ -208,6 +225,13 @@ mod tests {
             ("SELECT GET_LOCK('a', 1)", 3058, Ending::None),
             ("RESET MASTER", 1186, Ending::Unknown),
             ("RESET RESET", 1064, Ending::None),
+            ("CREATE USER a", 1399, Ending::None),
+            ("CREATE USER a", 1792, Ending::Commit),
+            ("CREATE USER a", 1290, Ending::Unknown),
+            ("FLUSH TABLES", 1290, Ending::Unknown),
+            ("BEGIN", 1290, Ending::Unknown),
+            ("CREATE TABLE t (a INT)", 1290, Ending::Unknown),
+            ("INSERT INTO t VALUES (1)", 1290, Ending::None),
         ] {
             assert_eq!(Ending::of(&analysis(text), Some(error), true, true), ending, "{text}");
             assert_eq!(Ending::of(&analysis(text), Some(error), false, false), Ending::None, "{text}");
