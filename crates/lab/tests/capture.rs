@@ -39,6 +39,7 @@ fn session(proxy: &Tidegate, session: i64) {
     let mut peer = Peer::through(proxy, Encoding::Text);
     let select = peer.prepare("SELECT balance, note FROM accounts WHERE owner = ? AND id > ? ORDER BY id").unwrap();
     let insert = peer.prepare("INSERT INTO orders (account, amount) VALUES (?, ?)").unwrap();
+    let part = peer.prepare("INSERT INTO parts (order_id, body) VALUES (?, ?)").unwrap();
     peer.exec("SET @discount = 3, time_zone = '+01:00'");
     for round in 0..ROUNDS {
         let account = session * 100 + round % 20;
@@ -49,6 +50,12 @@ fn session(proxy: &Tidegate, session: i64) {
         let order = peer.get("SELECT LAST_INSERT_ID()");
         peer.exec(&format!("INSERT INTO parts (order_id, body) VALUES ({order}, 'a'), ({order}, 'b')"));
         peer.exec("UPDATE counter SET n = n + 1 WHERE id = 1");
+        if round % 10 == 3 {
+            // Long data that is never used.
+            peer.send_long_data(&part, 1, b"forgotten").unwrap();
+            peer.reset_statement(&part).unwrap();
+            peer.execute(&part, &[Param::Int(order.parse().unwrap()), Param::Text("c".into())]).unwrap().check().unwrap();
+        }
         peer.exec(if round % 10 == 9 { "ROLLBACK" } else { "COMMIT" });
         peer.ask(&format!("SELECT SUM(balance) - @discount FROM accounts WHERE owner = {session}"));
         peer.fails("SELECT no_such_column FROM accounts");
@@ -199,6 +206,43 @@ fn each_seeded_difference_is_found(flavor: Flavor) {
     assert!(samples.contains("error 1054") && !samples.contains("id = 7"), "{samples}");
 }
 
+/// A sample's schema is that in which its statement looked up names: after USE and COM_INIT_DB, and of a prepared statement that of its PREPARE.
+fn samples_name_the_schema_of_each_statement(flavor: Flavor) {
+    let [original, other] = [1, 2].map(|_| server(flavor));
+    for (server, n) in [(&original, 1), (&other, 2)] {
+        for schema in ["test", "test_other"] {
+            server.sql(&format!("CREATE DATABASE IF NOT EXISTS {schema}")).unwrap();
+            server.sql(&format!("CREATE TABLE {schema}.versions (a INT, b INT, c INT)")).unwrap();
+            server.sql(&format!("INSERT INTO {schema}.versions VALUES ({n}, {n}, {n})")).unwrap();
+        }
+    }
+    let proxy = proxy(&original);
+    let file = capture(&proxy, "PLAIN", || {
+        let mut peer = Peer::through(&proxy, Encoding::Text);
+        let of_test = peer.prepare("SELECT a FROM versions").unwrap();
+        peer.exec("USE test_other");
+        peer.exec("SELECT b FROM versions");
+        peer.execute(&of_test, &[]).unwrap().check().unwrap();
+        let of_other = peer.prepare("SELECT a, b FROM versions").unwrap();
+        peer.init_db("test").unwrap().check().unwrap();
+        peer.fails("USE no_such_schema");
+        peer.exec("SELECT c FROM versions");
+        peer.execute(&of_other, &[]).unwrap().check().unwrap();
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report");
+    let (code, text) = replay(&file, Some(&other), &with(&["--report", report.to_str().unwrap()]));
+    assert_eq!(code, 1);
+    let found = rows(&report, "SELECT statement || ': ' || schemaname FROM samples WHERE class = 'rows' ORDER BY 1");
+    let expected = [
+        "SELECT a FROM versions: test",
+        "SELECT a,b FROM versions: test_other",
+        "SELECT b FROM versions: test_other",
+        "SELECT c FROM versions: test",
+    ];
+    assert_eq!(found, expected, "{text}");
+}
+
 fn reads_only_sends_no_write(flavor: Flavor) {
     let [original, other] = [1, 2].map(|_| server(flavor));
     let proxy = proxy(&original);
@@ -261,6 +305,124 @@ fn an_interrupted_replay_goes_on(flavor: Flavor) {
     } else {
         assert!(code != 1 && !text.contains("differs"), "{code}: {text}");
         assert_eq!(checksums(&second), checksums(&original));
+    }
+}
+
+/// All of a report but times.
+fn whole_report(report: &Path) -> Vec<String> {
+    let mut found = rows(
+        report,
+        "SELECT seq || ' ' || IFNULL(error, 0) || ' ' || row_count || ' ' || affected || ' ' || insert_id || ' ' || warnings || ' ' || HEX(answer) \
+         FROM answers ORDER BY seq",
+    );
+    let digests = "SELECT digest || ' ' || digest_text || ' ' || compared || ' ' || same || ' ' || unchecked || ' ' || noise || ' ' || rows \
+                   || ' ' || error_new FROM digests ORDER BY 1";
+    found.extend(rows(report, digests));
+    found.extend(rows(
+        report,
+        "SELECT digest || class || username || schemaname || statement || original || shadow FROM samples ORDER BY 1",
+    ));
+    found.extend(rows(report, "SELECT part || ': ' || text FROM page WHERE part NOT IN ('replay', 'all', 'slower', 'faster')"));
+    found
+}
+
+/// Runs until a statement waits for a row's lock, is killed there, and goes on: nothing of the report tells that.
+fn a_replay_that_is_killed_amid_a_transaction_goes_on(flavor: Flavor) {
+    const PLACES: i64 = 4;
+    let [original, whole, killed] = [1, 2, 3].map(|_| {
+        let server = server(flavor);
+        server.sql("CREATE TABLE test.places (id INT PRIMARY KEY, n INT)").unwrap();
+        server.sql("INSERT INTO test.places VALUES (0, 0), (1, 0), (2, 0), (3, 0)").unwrap();
+        server
+    });
+    let proxy = proxy(&original);
+    let file = capture(&proxy, "PLAIN", || {
+        let mut peer = Peer::through(&proxy, Encoding::Text);
+        let insert = peer.prepare("INSERT INTO orders (account, amount) VALUES (?, ?)").unwrap();
+        let part = peer.prepare("INSERT INTO parts (order_id, body) VALUES (?, ?)").unwrap();
+        for place in 0..PLACES {
+            peer.exec(&format!("SET @place = {place}"));
+            peer.exec("INSERT INTO orders (account, amount) VALUES (1, @place)");
+            peer.exec("BEGIN");
+            peer.execute(&insert, &[Param::Int(place), Param::Text("1.25".into())]).unwrap().check().unwrap();
+            let order: i64 = peer.get("SELECT LAST_INSERT_ID()").parse().unwrap();
+            peer.send_long_data(&part, 1, b"long").unwrap();
+            peer.execute(&part, &[Param::Int(order), Param::Long]).unwrap().check().unwrap();
+            peer.exec("SAVEPOINT before_it");
+            peer.exec(&format!("UPDATE places SET n = n + 1 WHERE id = {place}"));
+            peer.exec("UPDATE accounts SET balance = balance - @place WHERE owner = 2");
+            peer.exec(if place == 1 { "ROLLBACK" } else { "COMMIT" });
+            peer.fails("SELECT no_such_column FROM accounts");
+            peer.exec("SELECT COUNT(*), SUM(amount) FROM orders");
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let base = dir.path().join("base");
+    replay(&file, Some(&whole), &with(&["--report", base.to_str().unwrap()]));
+    let report = dir.path().join("killed");
+    let mut command = Command::new(find_program().unwrap());
+    command.arg("replay").arg(&file).args(with(&["--user", "app", "--speed", "0", "--to", &killed.address()])).arg("--report").arg(&report);
+    command.env("TIDEGATE_REPLAY_PASSWORD", "app-pass").stdout(Stdio::null()).stderr(Stdio::null());
+    for place in 0..PLACES {
+        let mut holder = killed.root().unwrap();
+        holder.run("BEGIN").unwrap();
+        holder.run(format!("SELECT n FROM test.places WHERE id = {place} FOR UPDATE")).unwrap();
+        let mut child = command.spawn().unwrap();
+        let of_app = |what: &str| format!("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'app'{what}");
+        let waits = of_app(&format!(" AND info = 'UPDATE places SET n = n + 1 WHERE id = {place}'"));
+        let count = |sql: &str| killed.scalar(sql).unwrap().unwrap();
+        wait::until("the statement to wait", LIMIT, || (count(&waits) == "1").then_some(())).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        holder.run("ROLLBACK").unwrap();
+        wait::until("the server to roll back", LIMIT, || (count(&of_app("")) == "0").then_some(())).unwrap();
+        if place == 0 {
+            command.arg("--resume");
+        }
+    }
+    let (code, text) = replay(&file, Some(&killed), &with(&["--resume", "--report", report.to_str().unwrap()]));
+    assert!(code != 1 && !text.contains("cannot be resumed"), "{code}: {text}");
+    assert_eq!(whole_report(&report), whole_report(&base));
+    assert_eq!(checksums(&killed), checksums(&original));
+    assert_eq!(checksums(&whole), checksums(&original));
+}
+
+/// What a slow log and the proxy's events log (JSON and binary) have is sent; its answers are not known.
+fn logs_are_replayed(flavor: Flavor) {
+    for (format, form) in [(2, "events log (JSON)"), (1, "events log (binary)")] {
+        let [original, by_slow, by_events] = [1, 2, 3].map(|_| server(flavor));
+        let slow = original.datadir().join("slow.log");
+        for sql in [
+            format!("SET GLOBAL slow_query_log_file = '{}'", slow.display()),
+            "SET GLOBAL long_query_time = 0".to_owned(),
+            "SET GLOBAL slow_query_log = ON".to_owned(),
+        ] {
+            original.sql(&sql).unwrap();
+        }
+        let builder = Tidegate::builder().backend(0, &original).app_user().variable("eventslog_filename", "queries");
+        let proxy = builder.variable("eventslog_format", format).variable("eventslog_default_log", 1).start().unwrap();
+        let mut peer = Peer::through(&proxy, Encoding::Text);
+        for round in 0..5 {
+            peer.exec_all(&[
+                "BEGIN",
+                &format!("INSERT INTO orders (account, amount) VALUES (1, {round}.5), (2, 2)"),
+                "INSERT INTO parts (order_id, body) VALUES (LAST_INSERT_ID(), 'of it\n# Query: no')",
+                "UPDATE accounts SET balance = balance + 1 WHERE id < 5",
+                if round == 3 { "ROLLBACK" } else { "COMMIT" },
+                "SELECT COUNT(*) FROM orders",
+            ]);
+        }
+        drop(peer);
+        original.sql("SET GLOBAL slow_query_log = OFF").unwrap();
+        proxy.stop().unwrap();
+        let events = proxy.dir().join("queries.00000001");
+        for (log, to, named) in [(slow, &by_slow, "slow log"), (events, &by_events, form)] {
+            let (code, text) = replay(&log, None, &["--dry-run"]);
+            assert!(code == 0 && text.contains(&format!("a {named} has texts and times only")), "{text}");
+            let (code, text) = replay(&log, Some(to), &with(&[]));
+            assert!(code == 2 && text.contains("NOT ENOUGH") && text.contains("lossy"), "{code}: {text}");
+            assert_eq!(checksums(to), checksums(&original), "{named}: {text}");
+        }
     }
 }
 
@@ -344,6 +506,9 @@ fn mariadb_10_11_against_11_8() {
 lab::each!(
     a_load_gives_the_same_answers_on_copies,
     each_seeded_difference_is_found,
+    samples_name_the_schema_of_each_statement,
     reads_only_sends_no_write,
-    an_interrupted_replay_goes_on
+    an_interrupted_replay_goes_on,
+    a_replay_that_is_killed_amid_a_transaction_goes_on,
+    logs_are_replayed
 );

@@ -43,6 +43,8 @@ pub(crate) struct Replayed<'a> {
     pub original: Option<&'a Answer>,
     /// See [`Excuses`].
     pub refuses_stale_writes: bool,
+    /// The original's time is known, though its answer may not be.
+    pub is_timed: bool,
     /// What the server answered now, and how long that took, us.
     pub answer: &'a Answer,
     pub time_us: u64,
@@ -54,6 +56,8 @@ pub(crate) struct Replayed<'a> {
 pub(crate) struct Findings {
     /// Comparisons by digest.
     pub tally: Tally,
+    /// Times by digest of what has no answer to compare.
+    pub timed: Tally,
     /// What ran at the original, by digest.
     pub ran: HashMap<u64, Ran>,
     /// Commands that ran.
@@ -138,6 +142,12 @@ impl Judge {
             (None, Some(answer)) => (answer, replayed.timing.time_us),
             _ => {
                 findings.alone += 1;
+                if replayed.is_timed && replayed.answer.error.is_none() {
+                    let times_us = [replayed.timing.time_us, replayed.time_us];
+                    let (digest, text) = (replayed.said.digest, &replayed.said.text);
+                    let of_times = Compared { digest, text, class: Class::Same, ignored: None, is_rechecked: false, times_us };
+                    findings.timed.add(&of_times);
+                }
                 return Ok(());
             }
         };
@@ -270,6 +280,7 @@ mod tests {
                 said: &said,
                 original: None,
                 refuses_stale_writes: false,
+                is_timed: false,
                 answer: &found,
                 time_us: 5,
                 beside,

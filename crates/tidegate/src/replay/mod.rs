@@ -8,6 +8,7 @@ mod engine;
 mod gate;
 mod judge;
 mod keys;
+mod logs;
 mod options;
 mod page;
 mod plan;

@@ -18,7 +18,7 @@ pub(crate) enum OrderBy {
 /// What is replayed, where, and how.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ReplayOptions {
-    /// Files of captures (*.tgcap). Order between files is not kept.
+    /// Files of captures (*.tgcap), slow logs or events logs. Order between files is not kept.
     #[arg(required_unless_present = "keygen")]
     pub files: Vec<PathBuf>,
     /// The server: host:port, or the path of a Unix socket.

@@ -4,12 +4,15 @@ use super::Outcome;
 use super::judge::{Findings, Judge};
 use super::options::{OrderBy, ReplayOptions};
 use super::plan::{Ending, FilePlan};
-use rehearsal::verdict::{About, Coverage, Limits, Word, coverage, page as rehearsal_page, verdict};
+use rehearsal::Tally;
+use rehearsal::verdict::{About, Changed, Coverage, Limits, Word, changed, coverage, page as rehearsal_page, verdict};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Names that a line lists.
 const NAMED: usize = 10;
+/// Characters of a digest's text.
+const SHOWN: usize = 100;
 
 /// The page's lines, and the verdict.
 pub(super) struct Page {
@@ -29,6 +32,11 @@ pub(super) fn page(options: &ReplayOptions, files: &[FilePlan], version: &str, j
     if let Some((part, _)) = lines.first_mut() {
         *part = "replay";
     }
+    for (part, is_slower) in [("slower", true), ("faster", false)] {
+        lines.extend(
+            changed(&findings.timed, options.slow_factor, is_slower).iter().take(NAMED).map(|of| (part, time(of, &findings.timed))),
+        );
+    }
     Page { lines, word }
 }
 
@@ -36,6 +44,7 @@ pub(super) fn page(options: &ReplayOptions, files: &[FilePlan], version: &str, j
 fn gap(files: &[FilePlan], findings: &Findings, outcome: &Outcome) -> Option<&'static str> {
     let is_cut = files.iter().any(|file| !matches!(file.ending, Ending::Whole(_)));
     match () {
+        () if files.iter().any(|file| file.losses.is_some()) => Some("a log does not have all statements, and no answers"),
         () if outcome.is_interrupted => Some("the replay was interrupted"),
         () if is_cut => Some("a file is cut off or damaged"),
         () if !findings.broken.is_empty() => Some("sessions could not be replayed to their end"),
@@ -81,11 +90,19 @@ fn notes(options: &ReplayOptions, files: &[FilePlan], findings: &Findings, outco
     if let Some((_, first)) = &findings.first_bad {
         notes.push(("first", format!("{first}; unequal answers after it may be its consequence")));
     }
+    notes.extend(files.iter().filter_map(FilePlan::loss).map(|loss| ("lossy", loss)));
     notes.extend(files.iter().filter_map(FilePlan::fault).map(|fault| ("file", fault)));
     if !findings.error.is_empty() {
         notes.push(("error", findings.error.clone()));
     }
     notes
+}
+
+/// How the time of a digest of a log has changed.
+fn time(changed: &Changed, timed: &Tally) -> String {
+    let [before, after] = changed.median_us.map(|us| us as f64 / 1000.0);
+    let text: String = timed.get(changed.digest).map_or("", |digest| &digest.text).chars().take(SHOWN).collect();
+    format!("0x{:016X} p50 {before:.2} -> {after:.2} ms: {text}", changed.digest)
 }
 
 fn listed<K: AsRef<str>>(counts: &BTreeMap<K, u64>) -> String {
@@ -113,6 +130,7 @@ pub(super) fn dry_run(files: &[FilePlan]) -> Vec<(&'static str, String)> {
         let gaps = named(file.gaps.iter().map(|(why, count)| (why.name(), *count)).collect());
         let withheld = named(file.withheld.iter().map(|(why, count)| (why.name(), *count)).collect());
         lines.push(("missing", format!("gaps: {gaps}; not captured: {withheld}")));
+        lines.extend(file.loss().map(|loss| ("lossy", loss)));
     }
     lines
 }

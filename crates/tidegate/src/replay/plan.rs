@@ -1,5 +1,6 @@
 //! The first pass over a file: what it has, which numbers of ends, and which commands write. It is read to its end, or to where it is cut.
 
+use super::logs::LogReader;
 use super::said::{Follower, Known, Said, turn_of};
 use anyhow::{Context, Result};
 use capture::seal::PrivateKey;
@@ -28,6 +29,8 @@ pub(crate) struct FilePlan {
     pub bytes: u64,
     /// Its header.
     pub header: Header,
+    /// What it lacks, if it is a log.
+    pub losses: Option<String>,
     /// How it ends.
     pub ending: Ending,
     /// Numbers of ends of its commands.
@@ -66,6 +69,7 @@ impl FilePlan {
         let named = || path.display().to_string();
         let mut reader = open(path, key).with_context(named)?;
         let mut plan = Self::new(path, reader.header().clone());
+        plan.losses = reader.losses();
         plan.bytes = std::fs::metadata(path).with_context(named)?.len();
         let (mut follower, mut damage) = (Follower::default(), None);
         plan.ending = loop {
@@ -92,6 +96,7 @@ impl FilePlan {
             path: path.to_owned(),
             bytes: 0,
             header,
+            losses: None,
             ending: Ending::CutOff(0),
             seqs: Seqs::default(),
             races: Races::default(),
@@ -148,6 +153,11 @@ impl FilePlan {
         self.span_us.1.saturating_sub(self.span_us.0) as f64 / 1e6
     }
 
+    /// What a log lacks.
+    pub(crate) fn loss(&self) -> Option<String> {
+        self.losses.as_ref().map(|losses| format!("{}: {losses}", self.path.display()))
+    }
+
     /// Why the file does not have all, if so.
     pub(crate) fn fault(&self) -> Option<String> {
         let name = self.path.display();
@@ -159,12 +169,48 @@ impl FilePlan {
     }
 }
 
+/// A file that is read as a capture.
+pub(crate) enum Source {
+    Capture(Box<Reader<BufReader<File>>>),
+    Log(Box<LogReader>),
+}
+
 /// Opens a file.
 ///
 /// # Errors
 /// As for [`FilePlan::read`].
-pub(crate) fn open(path: &Path, key: Option<&PrivateKey>) -> Result<Reader<BufReader<File>>> {
-    Ok(Reader::open(BufReader::new(File::open(path)?), key)?)
+pub(crate) fn open(path: &Path, key: Option<&PrivateKey>) -> Result<Source> {
+    if let Some(log) = LogReader::open(path)? {
+        return Ok(Source::Log(Box::new(log)));
+    }
+    Ok(Source::Capture(Box::new(Reader::open(BufReader::new(File::open(path)?), key)?)))
+}
+
+impl Source {
+    fn header(&self) -> &Header {
+        match self {
+            Self::Capture(reader) => reader.header(),
+            Self::Log(log) => log.header(),
+        }
+    }
+
+    fn losses(&self) -> Option<String> {
+        match self {
+            Self::Capture(_) => None,
+            Self::Log(log) => Some(log.losses()),
+        }
+    }
+
+    /// The next records.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub(crate) fn step(&mut self) -> Result<Step> {
+        match self {
+            Self::Capture(reader) => Ok(reader.step()?),
+            Self::Log(log) => log.step(),
+        }
+    }
 }
 
 #[cfg(test)]

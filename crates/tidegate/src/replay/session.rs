@@ -12,7 +12,7 @@ use anyhow::Result;
 use capture::{Command, Params, Record, SessionStart, Timing, What};
 use catch_up::CatchUp;
 use rehearsal::Answer;
-use sql::{Analysis, Facts, Kind};
+use sql::{Analysis, Facts, Kind, LexMode};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -24,10 +24,13 @@ use wire::command;
 const READ_ONLY: &[u8] = b"SET SESSION TRANSACTION READ ONLY";
 
 /// A statement that the session has prepared.
+#[derive(Clone)]
 struct Prepared {
     /// Its number on this connection.
     id: u32,
     text: Arc<[u8]>,
+    /// The schema of its PREPARE.
+    schema: Arc<str>,
 }
 
 /// Where a session stands between transactions.
@@ -48,7 +51,8 @@ pub(super) struct Player<'a> {
     number: u64,
     connection: Option<Connection>,
     user: String,
-    schema: String,
+    /// The schema that it is in.
+    schema: Arc<str>,
     prepared: HashMap<u32, Prepared>,
     transaction: Transaction,
     /// A transaction of the session was lost: it is given up, and goes on behind the transaction.
@@ -74,7 +78,7 @@ impl<'a> Player<'a> {
             number: 0,
             connection: None,
             user: String::new(),
-            schema: String::new(),
+            schema: "".into(),
             prepared: HashMap::new(),
             transaction: Transaction::default(),
             has_lost: false,
@@ -102,7 +106,7 @@ impl<'a> Player<'a> {
 
     fn begin(&mut self, start: &SessionStart<'_>) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (self.number, self.user, self.schema) = (start.session, text(start.user), text(start.schema));
+        (self.number, self.user, self.schema) = (start.session, text(start.user), text(start.schema).into());
         match self.stage.target.connect(start.capabilities) {
             Ok(connection) => self.connection = Some(connection),
             Err(e) => return self.ends("cannot log in", &format!("{e:#}")),
@@ -247,10 +251,13 @@ impl<'a> Player<'a> {
 
     fn execute(&mut self, command: &Command<'_>, job: &Job) -> Result<()> {
         match (&command.what, &job.said) {
-            (What::Query(text), Some(said)) => self.statement(command, text, said, job, None),
+            (What::Query(text), Some(said)) => {
+                let schema = Arc::clone(&self.schema);
+                self.statement(command, (text, &schema), said, job, None)
+            }
             (What::Execute { statement, params }, Some(said)) => {
-                let Some((id, text)) = self.prepared.get(statement).map(|it| (it.id, Arc::clone(&it.text))) else { return Ok(()) };
-                self.statement(command, &text, said, job, Some((id, params)))
+                let Some(found) = self.prepared.get(statement).cloned() else { return Ok(()) };
+                self.statement(command, (&found.text, &found.schema), said, job, Some((found.id, params)))
             }
             (What::Prepare { statement, text }, Some(said)) => match self.prepare(*statement, text)? {
                 Some(code) => {
@@ -285,8 +292,10 @@ impl<'a> Player<'a> {
                 self.set_up(setup, &[])
             }
             What::InitDb(schema) => {
-                self.schema = String::from_utf8_lossy(schema).into_owned();
-                connection.simple(command::Command::InitDb, schema).map(drop)
+                if connection.simple(command::Command::InitDb, schema)?.is_none() {
+                    self.schema = String::from_utf8_lossy(schema).into();
+                }
+                Ok(())
             }
             What::SetOption(option) => connection.simple(command::Command::SetOption, &option.to_le_bytes()).map(drop),
             _ => Ok(()),
@@ -298,7 +307,7 @@ impl<'a> Player<'a> {
         let Some(connection) = self.connection.as_mut() else { return Ok(None) };
         match connection.prepare(text)? {
             Ok(id) => {
-                self.prepared.insert(statement, Prepared { id, text: text.into() });
+                self.prepared.insert(statement, Prepared { id, text: text.into(), schema: Arc::clone(&self.schema) });
                 Ok(None)
             }
             Err(code) => Ok(Some(code)),
@@ -307,14 +316,14 @@ impl<'a> Player<'a> {
 
     /// A PREPARE failed. The original's succeeded, or it would not be in the file.
     fn judge_prepare(&self, timing: Timing, text: &[u8], said: &Said, answer: &Answer) -> Result<()> {
-        self.judge(timing, text, said, Some(&Answer::default()), (answer, 0), Beside::Nothing)
+        self.judge(timing, (text, &self.schema), said, Some(&Answer::default()), (answer, 0), Beside::Nothing)
     }
 
     /// Runs a statement, as text or (`prepared`) by its number, and has the answer judged.
     fn statement(
         &mut self,
         command: &Command<'_>,
-        text: &[u8],
+        (text, schema): (&[u8], &str),
         said: &Said,
         job: &Job,
         prepared: Option<(u32, &Params<'_>)>,
@@ -352,20 +361,20 @@ impl<'a> Player<'a> {
             self.stage.judge.skip("may write");
             return Ok(());
         }
-        self.judge(timing, text, said, command.reply.as_ref(), (&answer, time_us), beside)
+        self.judge(timing, (text, schema), said, command.reply.as_ref(), (&answer, time_us), beside)
     }
 
     fn judge(
         &self,
         timing: Timing,
-        text: &[u8],
+        (text, schema): (&[u8], &str),
         said: &Said,
         original: Option<&Answer>,
         (answer, time_us): (&Answer, u64),
         beside: Beside,
     ) -> Result<()> {
-        let (user, schema, file) = (self.user.as_str(), self.schema.as_str(), self.stage.file);
-        let refuses_stale_writes = self.stage.plan.refuses_stale_writes();
+        let (user, file, plan) = (self.user.as_str(), self.stage.file, self.stage.plan);
+        let (refuses_stale_writes, is_timed) = (plan.refuses_stale_writes(), plan.losses.is_some());
         self.stage.judge.judge(&Replayed {
             file,
             user,
@@ -375,6 +384,7 @@ impl<'a> Player<'a> {
             said,
             original,
             refuses_stale_writes,
+            is_timed,
             answer,
             time_us,
             beside,
@@ -413,8 +423,17 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Follows the transaction.
+    /// Follows USE.
+    fn note_schema(&mut self, text: &[u8], said: &Said, answer: &Answer) {
+        let entered = || sql::parse_use(text, LexMode::default());
+        if let Some(schema) = (said.analysis.kind == Kind::Use && answer.error.is_none()).then(entered).flatten() {
+            self.schema = String::from_utf8_lossy(&schema).into();
+        }
+    }
+
+    /// Follows the schema and the transaction.
     fn note(&mut self, text: &[u8], said: &Said, original: Option<&Answer>, answer: &Answer) -> Result<()> {
+        self.note_schema(text, said, answer);
         let transaction = &mut self.transaction;
         match said.analysis.kind {
             Kind::Begin => *transaction = Transaction { is_open: true, ..Transaction::default() },

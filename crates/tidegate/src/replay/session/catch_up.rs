@@ -33,10 +33,10 @@ impl Player<'_> {
             return if is_state && self.names_prepared(&command.what) { self.command(&command.what) } else { Ok(()) };
         };
         let timing = command.timing;
-        let text = match &command.what {
-            What::Query(text) => Arc::from(*text),
+        let (text, schema) = match &command.what {
+            What::Query(text) => (Arc::from(*text), Arc::clone(&self.schema)),
             What::Execute { statement, .. } => match self.prepared.get(statement) {
-                Some(prepared) => Arc::clone(&prepared.text),
+                Some(prepared) => (Arc::clone(&prepared.text), Arc::clone(&prepared.schema)),
                 None => return Ok(()),
             },
             What::Prepare { statement, text } => {
@@ -64,7 +64,7 @@ impl Player<'_> {
                 if !self.stage.reads_only || said.is_read {
                     self.stage.judge.ran(said, timing.time_us);
                 }
-                self.judge(timing, &text, said, command.reply.as_ref(), (&answer, time_us), beside)?;
+                self.judge(timing, (&text, &schema), said, command.reply.as_ref(), (&answer, time_us), beside)?;
             }
         }
         let kind = said.analysis.kind;
@@ -83,7 +83,8 @@ impl Player<'_> {
                     }
                 }
                 _ => {
-                    connection.query(&text)?;
+                    let (answer, _) = connection.query(&text)?;
+                    self.note_schema(&text, said, &answer);
                 }
             }
         }
