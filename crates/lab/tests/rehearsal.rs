@@ -331,6 +331,9 @@ fn ignores_go_by_schema(flavor: Flavor) {
     peer.exec("USE test_other");
     peer.exec("SELECT changed FROM versions");
     peer.execute(&of_test, &[Param::Int(1)]).unwrap().check().unwrap();
+    // An execution outside its schema pins its session, and what follows is not repeated.
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    peer.exec("USE test_other");
     let of_other = peer.prepare("SELECT id, id, changed FROM versions WHERE id = ?").unwrap();
     peer.exec("USE test");
     peer.execute(&of_other, &[Param::Int(1)]).unwrap().check().unwrap();

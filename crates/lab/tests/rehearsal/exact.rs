@@ -261,7 +261,114 @@ fn ignores_go_by_the_schema_of_each_statement(flavor: Flavor) {
     assert_eq!(rehearsal.0.scalar(samples).unwrap().as_deref(), Some("test"));
 }
 
+/// A PREPARE that only one of the servers refuses is a difference, though nothing is executed.
+fn what_one_server_refuses_to_prepare(flavor: Flavor) {
+    let servers = servers(flavor);
+    let [primary, shadow] = [&servers.primary, &servers.replicas[0]];
+    primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY, gone INT)").unwrap();
+    servers.wait_caught_up().unwrap();
+    let proxy = proxy(&servers, &[]);
+    let mut rehearsal = Rehearsal::start(&proxy);
+    shadow.sql("ALTER TABLE test.t DROP COLUMN gone, ADD COLUMN new INT").unwrap();
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    peer.prepare("SELECT gone FROM t").unwrap();
+    assert_eq!(peer.prepare("SELECT new FROM t").unwrap_err().code(), Some(1054));
+    assert_eq!(peer.prepare("SELECT nowhere FROM t").unwrap_err().code(), Some(1054));
+    let statement = peer.prepare("SELECT id FROM t").unwrap();
+    peer.execute(&statement, &[]).unwrap().check().unwrap();
+    rehearsal.settled();
+    let page = rehearsal.page();
+    println!("{page}");
+    for (like, expected) in [
+        ("SELECT gone FROM t", "error_new 1"),
+        ("SELECT new FROM t", "error_gone 1"),
+        ("SELECT nowhere FROM t", "same 1"),
+        ("SELECT id FROM t", "same 1"),
+    ] {
+        assert_eq!(rehearsal.classes(like), expected, "{like}\n{page}");
+    }
+    assert_eq!((rehearsal.number("given_up"), rehearsal.get("verdict").as_str()), (0, "NOT SAFE"), "{page}");
+}
+
+/// A user whom the shadow does not let in: the page says so with the server's words, and the next session begins once it does.
+fn users_whom_the_shadow_refuses(flavor: Flavor) {
+    let servers = servers(flavor);
+    let [primary, shadow] = [&servers.primary, &servers.replicas[0]];
+    primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
+    servers.wait_caught_up().unwrap();
+    let proxy = proxy(&servers, &[]);
+    let mut rehearsal = Rehearsal::start(&proxy);
+    let is_mysql = flavor == Flavor::Mysql;
+    for (number, (change, error)) in [
+        ("ALTER USER app@'%' ACCOUNT LOCK", if is_mysql { "is locked" } else { "locked" }),
+        ("ALTER USER app@'%' IDENTIFIED BY 'other' ACCOUNT UNLOCK", "Access denied"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        shadow.sql(change).unwrap();
+        // A connection that START left in the pool needs no login.
+        let idle = shadow.root().unwrap().run("SELECT id FROM information_schema.processlist WHERE user = 'app'").unwrap().table().unwrap();
+        idle.iter().flatten().flatten().for_each(|id| drop(shadow.sql(&format!("KILL {id}"))));
+        let mut peer = Peer::through(&proxy, Encoding::Text);
+        peer.exec(&format!("INSERT INTO t VALUES ({number})"));
+        let given_up = number as u64 + 1;
+        wait::until("the refusal", LIMIT, || (rehearsal.number("given_up") == given_up).then_some(())).unwrap();
+        // The client goes on.
+        peer.exec("SELECT COUNT(*) FROM t");
+        let page = rehearsal.page();
+        println!("{page}");
+        assert!(page.contains(&format!("{given_up} login refused")) && page.contains("user 'app' cannot log in to the shadow: "), "{page}");
+        assert!(page.contains(error), "{error}\n{page}");
+        assert_ne!(rehearsal.get("verdict"), "SAFE");
+    }
+    shadow.sql("ALTER USER app@'%' IDENTIFIED BY 'app-pass'").unwrap();
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    peer.exec("INSERT INTO t VALUES (5)");
+    wait::until("the copy", LIMIT, || {
+        (shadow.scalar("SELECT GROUP_CONCAT(id) FROM test.t").unwrap().as_deref() == Some("5")).then_some(())
+    })
+    .unwrap();
+}
+
+/// The proxy chooses GTIDs of writes: what it says for that is no part of the session.
+#[test]
+fn statements_of_the_proxy_are_not_copied() {
+    let servers = servers(Flavor::Mysql);
+    let [primary, shadow] = [&servers.primary, &servers.replicas[0]];
+    primary.sql("CREATE TABLE test.t (id INT AUTO_INCREMENT PRIMARY KEY, what VARCHAR(20))").unwrap();
+    servers.wait_caught_up().unwrap();
+    let proxy = proxy(&servers, &[]);
+    let mut admin = wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap();
+    admin.run("SET mysql-settle_lost_writes = 'true'").unwrap();
+    admin.run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    let mut rehearsal = Rehearsal::start(&proxy);
+    for server in [primary, shadow] {
+        server.sql("SET GLOBAL log_output = 'TABLE'").unwrap();
+        server.sql("SET GLOBAL general_log = ON").unwrap();
+    }
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    let insert = peer.prepare("INSERT INTO t (what) VALUES (?)").unwrap();
+    for round in 0..10 {
+        peer.exec_all(&["BEGIN", "INSERT INTO t (what) VALUES ('in a transaction')"]);
+        peer.execute(&insert, &[Param::Text(format!("prepared {round}"))]).unwrap().check().unwrap();
+        peer.exec(if round % 4 == 3 { "ROLLBACK" } else { "COMMIT" });
+        peer.exec("INSERT INTO t (what) VALUES ('alone')");
+        peer.execute(&insert, &[Param::Text("alone".into())]).unwrap().check().unwrap();
+    }
+    equal([primary, shadow], &mut rehearsal, "SELECT id, what FROM test.t ORDER BY id");
+    let chosen =
+        "SELECT COUNT(*) FROM mysql.general_log WHERE CONVERT(argument USING utf8mb4) LIKE '%gtid_next=%' AND user_host LIKE 'app%'";
+    let counts = [primary, shadow].map(|server| server.scalar(chosen).unwrap().unwrap().parse::<u64>().unwrap());
+    println!("{counts:?}");
+    let page = rehearsal.page();
+    assert!(counts[0] >= 20 && counts[1] == 0, "{counts:?}\n{page}");
+    assert_eq!((rehearsal.number("given_up"), rehearsal.number("bad"), rehearsal.number("look")), (0, 0, 0), "{page}");
+}
+
 lab::each!(
+    what_one_server_refuses_to_prepare,
+    users_whom_the_shadow_refuses,
     what_is_left_out_commits_all_the_same,
     long_data_belongs_to_one_execution,
     a_reset_forgets_long_data,

@@ -51,6 +51,17 @@ impl Beside {
         }
     }
 
+    /// A statement of the proxy's own is about to run: what was heard so far, for [`Self::put_back`].
+    pub(super) fn set_aside(&mut self) -> Option<Listener> {
+        let fresh = self.listener.as_ref().map(Listener::anew);
+        std::mem::replace(&mut self.listener, fresh)
+    }
+
+    /// The client gets the answer to its statement, not that to the proxy's own.
+    pub(super) fn put_back(&mut self, listener: Option<Listener>) {
+        self.listener = listener;
+    }
+
     /// The next bytes of the reply at hand, as the server sent them; true if they are the last ones.
     pub(super) fn hears(&mut self, bytes: &[u8]) -> bool {
         let Some(listener) = self.listener.as_mut() else { return false };

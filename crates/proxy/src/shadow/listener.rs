@@ -22,6 +22,11 @@ impl Listener {
         Self { form, clock, left_out, reader: None, began_us: 0, ended_us: 0 }
     }
 
+    /// One that hears as this one does, and has heard nothing yet.
+    pub(crate) fn anew(&self) -> Self {
+        Self::new(self.form, self.clock, self.left_out.clone())
+    }
+
     /// A reply begins, to a statement that was sent at this time, us. A statement that is sent again begins anew.
     pub(crate) fn begins_at(&mut self, caps: Capabilities, sent_us: u64) {
         self.reader = Some(AnswerReader::new(self.form, caps).leaving_out(&self.left_out));

@@ -135,7 +135,11 @@ impl Session {
         if has_assigned_gtid {
             put_query(&mut bytes, AUTOMATIC.as_bytes(), self.at.backend.caps());
         }
+        let heard = self.beside.as_mut().and_then(|beside| beside.set_aside());
         let commit = self.exchange_held(&Ahead::default(), Outgoing::Bytes(&bytes), &commit_plan(plan.analysis.digest)).await;
+        if let (Some(beside), Ok(HeldReply { facts: ReplyFacts { error: None, .. }, .. })) = (self.beside.as_mut(), &commit) {
+            beside.put_back(heard);
+        }
         let commit = match commit {
             Ok(commit) => commit,
             Err(Fault::Lost { text, pins, .. }) => return Err(Fault::Lost { certainty: Certainty::Unknown, text, pins }),
