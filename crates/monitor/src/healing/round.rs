@@ -134,7 +134,21 @@ impl Keeping {
         let would_lead = self.promoting.would_lead(&monitor, &cluster.policy, verdict);
         let (forced, last_plan) = (forced(&facts, &choice, &cluster.policy), self.promoting.last());
         let policy = cluster.policy;
-        monitor.note_healing(Seen { policy, verdict, facts, choice, forced, tended, errant, healed, acks, healer, epoch, last_plan, would_lead });
+        monitor.note_healing(Seen {
+            policy,
+            verdict,
+            facts,
+            choice,
+            forced,
+            tended,
+            errant,
+            healed,
+            acks,
+            healer,
+            epoch,
+            last_plan,
+            would_lead,
+        });
         self
     }
 

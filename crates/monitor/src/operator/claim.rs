@@ -33,6 +33,7 @@ impl Work {
             Self::Switchover => "switchover",
             Self::Rehearsal => "rehearsal",
             Self::Rejoin => "rejoin",
+            Self::Acks => "semi-sync",
             Self::Promotion => "promotion",
         }
     }

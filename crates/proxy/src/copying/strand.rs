@@ -3,9 +3,9 @@
 use super::line::WaitingLine;
 use super::{OrderTicket, lock};
 use meter::digest::Digest;
+use rehearsal::Answer;
 use session_state::class::LaneKey;
 use session_state::state::{State, Text};
-use rehearsal::Answer;
 use sql::{Analysis, LexMode};
 use std::collections::VecDeque;
 use std::net::IpAddr;

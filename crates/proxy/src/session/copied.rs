@@ -14,15 +14,15 @@ use super::route::TextCommand;
 use super::route::is_plain_read;
 use crate::copying::{Act, Beginning, CopiedCommand, CopiedState, CopyStrand, Copying, Job, OrderTicket, PinnedValues};
 use crate::limits::overload::Step;
-use session_state::class::{Class, LaneKey};
-use session_state::pins;
-use session_state::state::Text;
-use session_state::statement_key::StatementKey;
 use crate::workers::clock::unix_us;
 use crate::workers::worker::Worker;
 use ::capture::{Locks, Params};
 use model::snapshot::Rehearsal;
 use rehearsal::{Answer, GaveUp, Skip};
+use session_state::class::{Class, LaneKey};
+use session_state::pins;
+use session_state::state::Text;
+use session_state::statement_key::StatementKey;
 use sql::{Analysis, Facts, Kind};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -470,7 +470,7 @@ impl Session {
     /// Whether the shadow has a prepared statement, or would read its text as at the PREPARE.
     fn can_prepare(&self, id: u32) -> bool {
         let is_known = self.beside.as_ref().is_some_and(|beside| beside.copied.known.contains(&id));
-        let reads_as_then = |mode: &Text| self.wants.reads_as_then(&self.client, &self.worker, mode);
+        let reads_as_then = |mode: &Text| self.client.reads_as_then(&self.wants, &self.worker, mode);
         is_known || self.statements.get(id).is_some_and(|prepared| reads_as_then(&prepared.key.mode))
     }
 
