@@ -304,6 +304,23 @@ fn a_wiped_etcd_makes_no_two_healers_mysql() {
     a_wiped_etcd_makes_no_two_healers(Flavor::Mysql);
 }
 
+/// In mode `advise` no proxy holds the lease before the operator orders a promotion.
+#[test]
+fn an_operator_orders_a_promotion_in_mode_advise() {
+    let (etcd, servers) = (etcd(), cluster(Flavor::Mariadb, 1));
+    let proxies = proxies(&etcd, &servers);
+    let mut admin = proxies[1].admin().unwrap();
+    for sql in ["UPDATE mysql_healing SET mode='advise'", "LOAD MYSQL SERVERS TO RUNTIME"] {
+        admin.run(sql).unwrap();
+    }
+    wait_for(&proxies[0], "SELECT mode FROM runtime_mysql_healing", "advise");
+    servers.primary.kill9();
+    wait_for(&proxies[1], "SELECT verdict FROM stats_tidegate_healing", "dead");
+    let told = admin.run("HEAL HOSTGROUP 0");
+    assert!(told.is_ok(), "{told:?} {:#?}", events(&proxies[1]));
+    all_write_to(&proxies, &servers.replicas[0], 8_100);
+}
+
 /// Without etcd nobody promotes, and the tables say why; with it again, one does.
 #[test]
 fn nobody_promotes_without_etcd() {

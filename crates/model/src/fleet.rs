@@ -263,6 +263,12 @@ pub type Running<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub trait Programs: Send + Sync + std::fmt::Debug {
     /// Runs one to its end, or until `stop` ends. On a runtime of tokio.
     fn run(&self, program: Program, stop: Running<()>) -> Running<ProgramEnd>;
+
+    /// Whether it could be started.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    fn check(&self, program: &Program) -> Result<(), String>;
 }
 
 /// A step of a plan that was done: a promotion, a return, a switchover, or what undoes one.
@@ -270,7 +276,7 @@ pub trait Programs: Send + Sync + std::fmt::Debug {
 pub struct HealedStep {
     /// When it ended, Unix us.
     pub at_unix_us: u64,
-    /// `promotion`, `rejoin`, `switchover`, `rehearsal`, or `undo`.
+    /// `promotion`, `rejoin`, `semi-sync`, `switchover`, `rehearsal`, or `undo`.
     pub plan: &'static str,
     /// Steps of one plan have the same number. None: what an earlier process left is put back.
     pub number: Option<u64>,

@@ -74,7 +74,7 @@ pub(crate) struct Cli {
     /// Do not accept clients until PROXYSQL START.
     #[arg(short = 'n', long = "no-start")]
     pub no_start: bool,
-    /// Run no script, neither of the scheduler nor of REST routes: whoever has an administrator's password cannot change that.
+    /// Run no program, whatever an administrator orders: none of the scheduler, of REST routes or of healing.
     #[arg(long)]
     pub no_scripts: bool,
     /// How much is logged: error, warn, info, debug or trace.

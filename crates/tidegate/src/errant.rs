@@ -140,7 +140,9 @@ fn write(dump: &ErrantDump, path: &Path) -> Result<Dumped> {
 
 /// What is there now, and what to do with it.
 fn told(dump: &ErrantDump, dumped: &Dumped, path: &Path) -> String {
-    let (program, client) = if dumped.is_mariadb { ("mariadb-binlog", "mariadb") } else { ("mysqlbinlog --skip-gtids", "mysql") };
+    // Applied with their old GTIDs, the transactions would count as those of the dead writer.
+    let (program, client) =
+        if dumped.is_mariadb { ("mariadb-binlog", "sed '/gtid_seq_no/d' | mariadb") } else { ("mysqlbinlog --skip-gtids", "mysql") };
     let (first, last) = dumped.gtids.clone().unwrap_or_default();
     let count = if dumped.transactions == 1 { "1 transaction".to_owned() } else { format!("{} transactions", dumped.transactions) };
     format!(

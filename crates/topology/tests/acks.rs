@@ -227,7 +227,7 @@ fn replicas_that_leave_stop_commits_only_where_nothing_may_be_lost() {
     assert_eq!((found.step.clone(), found.is_short, found.missing()), (None, true, 1), "it never waits for fewer");
     assert_eq!(
         found.stopped.as_deref(),
-        Some("COMMITS OF p:3306 WAIT: 1 of 2 replicas acknowledge, and loss is none. Start the replicas, or set acks lower")
+        Some("COMMITS OF p:3306 WAIT: 1 of 2 replicas acknowledge, and loss is none. Start the replicas, or set loss to reported")
     );
     let late = World { short_ms: 60_000, ..world(Loss::None, &["a", "b"]) };
     assert_eq!(late.step(), None);
@@ -239,9 +239,9 @@ fn replicas_that_leave_stop_commits_only_where_nothing_may_be_lost() {
     let one = SourceSide { acks: Some(1), ..on };
     let back = World::new(MYSQL, policy(Loss::Reported, 2), one, &["a", "b"]).with(&["a", "b"]);
     assert_eq!(back.step(), source(Setting { acks: Some(2), needs: 2, ..Setting::default() }));
-    // Nobody acknowledges: the server's own timeout counts, and the source stays on.
+    // Nobody acknowledges: the proxy's own timeout ends, and the source stays on.
     let nobody = World { short_ms: 60_000, ..world(Loss::Any, &[]).change("a", stopped) };
-    assert_eq!(nobody.step(), None);
+    assert_eq!(nobody.step(), source(Setting { timeout_ms: Some(10_000), ..Setting::default() }));
     // The operator wants fewer.
     let fewer = World { policy: policy(Loss::None, 1), ..world(Loss::None, &[]).change("a", stopped) };
     assert_eq!(fewer.step(), source(Setting { acks: Some(1), ..Setting::default() }));
@@ -249,6 +249,16 @@ fn replicas_that_leave_stop_commits_only_where_nothing_may_be_lost() {
     let weak = SourceSide { timeout_ms: 10, keeps_waiting: false, ..on };
     let weak = World { sides: BTreeMap::from([(addr("p"), Sides { source: Some(weak), replica: None })]), ..world(Loss::None, &[]) };
     assert_eq!(weak.step(), None);
+}
+
+#[test]
+fn commits_go_on_once_the_operator_accepts_a_loss() {
+    let world = |loss, source| World::new(MYSQL, policy(loss, 1), source, &["a"]).change("a", stopped);
+    let ends = Setting { timeout_ms: Some(10_000), ..Setting::default() };
+    assert_eq!(world(Loss::None, ON).step(), None);
+    assert_eq!(world(Loss::Reported, ON).step(), source(ends));
+    assert_eq!(world(Loss::Any, SourceSide { timeout_ms: 2_000_000, ..ON }).step(), None, "the operator's own timeout");
+    assert_eq!(world(Loss::Reported, SourceSide { is_enabled: false, ..ON }).step(), None);
 }
 
 #[test]

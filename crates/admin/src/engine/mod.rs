@@ -413,7 +413,10 @@ impl Engine {
             let opened = self.plane.log_tls_keys(&config.admin.ssl_keylog_file);
             opened.map_err(|why| AdminError::Refused(format!("admin-ssl_keylog_file: {why}")))?;
         }
-        let of_healing = |config: &Config| (config.admin.healing_max_clusters, config.admin.shared_config_endpoints.is_empty());
+        let of_healing = |config: &Config| {
+            let admin = &config.admin;
+            (admin.healing_max_clusters, admin.shared_config_endpoints.is_empty(), admin.healing_hooks_dir.clone())
+        };
         let is_other_brake = of_healing(&self.runtime()) != of_healing(config);
         let is_for_plane = modules.iter().any(|module| module.is_for_plane()) || is_other_brake || secrets.differs(&self.secrets);
         let mut notes = if is_for_plane { self.plane.apply(Arc::clone(&snapshot)).map_err(AdminError::Config)? } else { Vec::new() };

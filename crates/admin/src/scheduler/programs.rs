@@ -60,6 +60,10 @@ impl Runs for Programs {
             }
         })
     }
+
+    fn check(&self, program: &Program) -> Result<(), String> {
+        find(program).map(drop)
+    }
 }
 
 /// The program's path, without links.

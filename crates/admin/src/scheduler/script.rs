@@ -174,17 +174,19 @@ async fn end(child: &mut Child, limit: Option<Duration>, stop: &mut watch::Recei
         () = too_long => Ended::TimedOut,
         _ = stop.wait_for(|stop| *stop) => Ended::Stopped,
     };
-    signal(child, Signal::TERM);
-    if timeout(GRACE, child.wait()).await.is_err() {
-        signal(child, Signal::KILL);
+    // A reaped script has no id any more, while its children may go on in its group.
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    signal(group, Signal::TERM);
+    let is_over = timeout(GRACE, child.wait()).await.is_ok();
+    signal(group, Signal::KILL);
+    if !is_over {
         let _ = child.wait().await;
     }
     why
 }
 
-/// Signals the script and its children. A reaped script has no id any more.
-fn signal(child: &Child, signal: Signal) {
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+/// Signals the script and its children.
+fn signal(group: Option<Pid>, signal: Signal) {
     if let Some(group) = group {
         let _ = kill_process_group(group, signal);
     }

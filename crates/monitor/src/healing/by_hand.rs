@@ -62,7 +62,7 @@ impl Promoting {
         let may_wait = ordered.since.elapsed() < PATIENCE;
         let choice = ordered.wish.choose(facts, field.policy);
         let refused = match turn(lease, record) {
-            Turn::Wait(why) => Some((why, matches!(lease, Lease::Other(None)))),
+            Turn::Wait(why) => Some((why, matches!(lease, Lease::Other(None) | Lease::New(_)))),
             Turn::Settle => Some((unsettled(record, heir_of(record, facts)), true)),
             Turn::Begin => {
                 let checked = ordered.wish.check(verdict, facts, &choice, &self.brakes(monitor, field));
@@ -77,8 +77,9 @@ impl Promoting {
                 ordered.tell(Err(format!("no server was promoted: {why}{hint}; nothing was changed")));
                 false
             }
+            // The operator's patience may have ended meanwhile.
+            None if !monitor.healing.take_order(writer) => false,
             None => {
-                monitor.healing.take_order(writer);
                 let begun = self.begin(monitor, field, facts, record.clone(), Some(&ordered));
                 if begun {
                     self.ordered = Some(ordered);

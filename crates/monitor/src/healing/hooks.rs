@@ -16,6 +16,8 @@ use topology::healing::{Lease, Standing, Tended, Verdict};
 use super::promote::Healed;
 use crate::monitor::Monitor;
 
+const NO_PROGRAMS: &str = "this proxy runs no programs";
+
 /// What a program is told beside the moment and the cluster.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told {
@@ -71,10 +73,34 @@ pub(super) fn has_any(monitor: &Monitor, writer: HostgroupId) -> bool {
     monitor.snapshot().healing_hooks.iter().any(|hook| hook.writer == writer)
 }
 
-/// Runs the programs of a moment, one after the other. What fails is in the log; an error if it is required.
+/// The program of a moment. Its arguments may be secret, so only its name is shown.
+fn name(hook: &HealingHook) -> &str {
+    hook.command.first().map_or("", String::as_str)
+}
+
+fn program(monitor: &Monitor, hook: &HealingHook, environment: Vec<(&'static str, String)>) -> Program {
+    let limit = Duration::from_millis(hook.timeout_ms);
+    Program { directory: monitor.snapshot().healing_hooks_dir.clone(), command: hook.command.clone(), environment, limit }
+}
+
+/// Why every plan would fail: a program that must run before the opening cannot be started on this machine.
+pub(super) fn obstacle(monitor: &Monitor, writer: HostgroupId) -> Option<String> {
+    let before = [HookMoment::Before, HookMoment::Fence].into_iter().flat_map(|moment| listed(monitor, writer, moment));
+    before.filter(|hook| hook.is_required).find_map(|hook| {
+        let why = match monitor.programs.get() {
+            Some(programs) => programs.check(&program(monitor, &hook, Vec::new())).err()?,
+            None => NO_PROGRAMS.to_owned(),
+        };
+        Some(format!("hook {} ({}) cannot run: {why}", hook.moment.as_str(), name(&hook)))
+    })
+}
+
+/// Runs the programs of a moment, one after the other. What fails is in the log; an error if one is required. Before the opening, nothing
+/// runs after that one.
 pub(crate) async fn run(monitor: &Arc<Monitor>, writer: HostgroupId, moment: HookMoment, told: &Told) -> Result<(), String> {
+    let mut failed = Ok(());
     for hook in listed(monitor, writer, moment) {
-        let name = hook.command.join(" ");
+        let name = name(&hook);
         let fault = run_one(monitor, &hook, told.environment(monitor, writer, moment)).await;
         let about = told.server.as_ref().or(told.new.as_ref()).or(told.old.as_ref());
         if let Some(about) = about {
@@ -86,20 +112,21 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, writer: HostgroupId, moment: Hoo
             Some(why) => {
                 tracing::warn!("healing of hostgroup {writer}: hook {} ({name}): {why}", moment.as_str());
                 if hook.is_required {
-                    return Err(format!("hook {} ({name}): {why}", moment.as_str()));
+                    failed = failed.and_then(|()| Err(format!("hook {} ({name}): {why}", moment.as_str())));
                 }
             }
         }
+        if failed.is_err() && matches!(moment, HookMoment::Before | HookMoment::Fence) {
+            break;
+        }
     }
-    Ok(())
+    failed
 }
 
 /// Why it failed, if it did. If this is given up, the program is ended.
 async fn run_one(monitor: &Arc<Monitor>, hook: &HealingHook, environment: Vec<(&'static str, String)>) -> Option<String> {
-    let Some(programs) = monitor.programs.get() else { return Some("no program runs here".to_owned()) };
-    let directory = monitor.snapshot().healing_hooks_dir.clone();
-    let limit = Duration::from_millis(hook.timeout_ms);
-    let program = Program { directory, command: hook.command.clone(), environment, limit };
+    let Some(programs) = monitor.programs.get() else { return Some(NO_PROGRAMS.to_owned()) };
+    let program = program(monitor, hook, environment);
     // Dropped with this, which ends the program.
     let (_keep, gone) = oneshot::channel::<()>();
     let stop = Box::pin(async move { drop(gone.await) });
@@ -110,7 +137,7 @@ async fn run_one(monitor: &Arc<Monitor>, hook: &HealingHook, environment: Vec<(&
         Err(e) => return Some(format!("the work has ended: {e}")),
     };
     for line in end.output.lines() {
-        tracing::info!("hook {}: {line}", hook.command.join(" "));
+        tracing::info!("hook {}: {line}", name(hook));
     }
     end.fault
 }
@@ -153,7 +180,7 @@ impl Hooked {
                 self.was_blocked = true;
                 due.push((HookMoment::Blocked, Told { old: primary.cloned(), reason, ..Told::default() }));
             }
-            _ if verdict == Verdict::Alive => self.was_blocked = false,
+            _ if verdict == Verdict::Alive || healed.is_some_and(|healed| healed.is_under_way) => self.was_blocked = false,
             _ => {}
         }
         if due.is_empty() || !has_any(monitor, writer) {

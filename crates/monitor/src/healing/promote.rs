@@ -135,6 +135,10 @@ impl Promoting {
         if lease.is_own() && field.policy.mode.takes_back() {
             self.tidy(monitor, writer, &record, verdict, tended);
         }
+        if monitor.healing.take_acknowledged(writer) || verdict == Verdict::Alive {
+            (self.failures, self.failed) = (0, None);
+            lock(&self.unable).clear();
+        }
         if self.work.is_some() && self.ordered.is_some() {
             return Some(Healed::under_way());
         }
@@ -147,10 +151,6 @@ impl Promoting {
             return None;
         }
         self.ask_for_rights(monitor, field, facts).await;
-        if monitor.healing.take_acknowledged(writer) || verdict == Verdict::Alive {
-            (self.failures, self.failed) = (0, None);
-            lock(&self.unable).clear();
-        }
         if self.work.is_some() {
             return Some(Healed::under_way());
         }
@@ -215,7 +215,7 @@ impl Promoting {
         };
         Brakes {
             looked_ms: whole(self.looks.elapsed().as_millis()),
-            suspended: monitor.suspended(writer),
+            suspended: monitor.suspended(writer).or_else(|| hooks::obstacle(monitor, writer)),
             promoted_ms: promoted.map(|(ms, _)| ms),
             is_acknowledged: promoted.is_some_and(|(_, is_acknowledged)| is_acknowledged),
             block_ms: field.policy.block_ms,

@@ -216,8 +216,13 @@ impl Monitor {
     /// Brings the roles of a cluster into line with its record. While that is not known, everything stays as it is.
     fn follow_record(&self, writer: HostgroupId, noted: &mut Noted) {
         let Some((record, epoch)) = known(&self.view(writer)) else { return };
-        let members = self.consult(|snapshot, layout| servers(snapshot, layout, writer));
-        let bars = members.iter().filter_map(|addr| Some((addr.clone(), record.bars(epoch, addr)?))).collect();
+        let (members, takes_back) = self.consult(|snapshot, layout| {
+            let takes_back = snapshot.healing.get(&writer).is_some_and(|row| row.mode.takes_back());
+            (servers(snapshot, layout, writer), takes_back)
+        });
+        // Where nobody takes former writers back, they are out while the plan runs.
+        let are_out = takes_back || record.phase != Phase::Rest;
+        let bars = members.iter().filter(|_| are_out).filter_map(|addr| Some((addr.clone(), record.bars(epoch, addr)?))).collect();
         self.decide(|topology, now_ms| topology.bar(now_ms, writer, &bars));
         let heir = match (record.phase, record.heir, &record.from) {
             (Phase::Fork | Phase::Open, Some(heir), Some(from)) if record.outcasts.contains(from) => {
@@ -269,10 +274,9 @@ fn known(view: &HealingView) -> Option<(Record, i64)> {
     }
 }
 
-/// The clusters whose records hold here.
+/// The clusters whose records hold here. In every mode but `off`: an operator may order a promotion.
 fn followed(snapshot: &Snapshot) -> BTreeSet<HostgroupId> {
-    let takes_back = |writer: &HostgroupId| snapshot.healing.get(writer).is_some_and(|row| row.mode.takes_back());
-    super::wanted(snapshot).filter(|_| snapshot.healing_is_shared).filter(takes_back).collect()
+    super::wanted(snapshot).filter(|_| snapshot.healing_is_shared).collect()
 }
 
 /// Keeps roles in line with the records of all clusters, for ever. On the monitor's thread.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use model::snapshot::Server;
 use model::{HostgroupId, ServerAddr};
 use topology::Fork;
-use topology::healing::{Facts, LinkThread, Proof, Replica, Verdict, shown};
+use topology::healing::{Channel, Facts, LinkState, LinkThread, Proof, Replica, Verdict, shown};
 
 use super::board::Seen;
 use super::rejoin::rebuild;
@@ -74,6 +74,16 @@ impl Monitor {
             (servers, listed.map(|channel| Arc::clone(&channel.name)).collect::<Vec<_>>())
         });
         let is_former = has_stepped_down(&forks, addr) || fenced.contains(addr);
+        let is_out = seen.tended.iter().any(|one| one.addr == *addr && one.is_out);
+        if follows(replica) && !is_out {
+            return Err(format!("{addr} follows {} already: nothing was changed", primary.addr));
+        }
+        // Another tool may have promoted it, or this proxy sees a part of the cluster only.
+        let receives = |channel: &Channel| channel.receiver.state == LinkState::Runs && channel.source.is_same(addr);
+        let mut others = facts.replicas.iter().filter(|other| other.addr != *addr && other.silence.is_none());
+        if is_former && let Some(other) = others.find(|other| other.channel.as_ref().is_some_and(receives)) {
+            return Err(format!("{} receives from {addr}, which may still be a writer: nothing was changed", other.addr));
+        }
         let fork = forks.last().filter(|fork| fork.heir == primary.addr).cloned();
         let members = Members { writer, servers: &servers, foreign: &foreign };
         let rejoin = rejoin_of(&members, facts, addr, is_former, fork);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use model::snapshot::Server;
 use model::{HostgroupId, ServerAddr};
-use topology::healing::{AckStep, Setting, Stopped};
+use topology::healing::{AckStep, Record, Setting, Stopped};
 use wire::codes;
 
 use super::claim::{Claim, Work};
@@ -69,7 +69,8 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, work: SetAcks) -> Result<String,
     let tenure = Tenure::new(monitor, work.hostgroup);
     let deadline = Instant::now() + STEP * 4;
     let mut control = within(REACHED, Control::open(monitor, &work.server, deadline)).await?;
-    within(REACHED, tenure.take_lock(&mut control, tenure.is_shared())).await.map_err(NotSet::Postponed)?;
+    // Not by force: the return of a server may be at work there.
+    within(REACHED, tenure.take_lock(&mut control, false)).await.map_err(NotSet::Postponed)?;
     work.is_wanted(monitor, &tenure).map_err(NotSet::Postponed)?;
     let is_open = within(REACHED, Gate::of(&mut control)).await?.is_open();
     let writes = work.server.key.addr() == work.writer;
@@ -129,7 +130,7 @@ impl SetAcks {
         let name = Names::of(control, Side::Replica).await?;
         within(STEP, set(control, &format!("SET GLOBAL {}={}", name.enabled(), u8::from(is_on)))).await?;
         self.is_wanted(monitor, tenure).map_err(NotSet::Postponed)?;
-        self.reconnect(monitor, control, source).await?;
+        self.reconnect(monitor, tenure, control, source).await?;
         let status = if name.is_new { "Rpl_semi_sync_replica_status" } else { "Rpl_semi_sync_slave_status" };
         let begun = Instant::now();
         while begun.elapsed() < CONNECTED {
@@ -144,21 +145,30 @@ impl SetAcks {
     }
 
     /// Once it is stopped it is started whatever happens, by this process or by the one that reads what is written down.
-    async fn reconnect(&self, monitor: &Arc<Monitor>, control: &mut Control, source: Option<ServerAddr>) -> Result<(), String> {
+    /// INVARIANT: it is started only while this proxy holds the lease and the locks: another healer counts on receivers that stand still.
+    async fn reconnect(
+        &self,
+        monitor: &Arc<Monitor>,
+        tenure: &Tenure,
+        control: &mut Control,
+        source: Option<ServerAddr>,
+    ) -> Result<(), String> {
         let stopped = Stopped::receiver(control.addr.clone(), self.channel.clone(), source);
-        self.write_down(monitor, Some(stopped)).await?;
+        self.write_down(monitor, tenure, Some(stopped)).await?;
         let version = control.version().clone();
         let (stop, start) = (statements::stop_receiver(&version, &self.channel), statements::start_receiver(&version, &self.channel));
         let mut outcome = within(STEP, control.tell(&stop, "its receiver is stopped")).await;
         for _ in 0..STARTS {
+            tenure.holds()?;
             let again = if outcome.is_err() { None } else { Some(within(STEP, control.tell(&start, "its receiver is started")).await) };
             match again {
-                Some(Ok(())) => return self.write_down(monitor, None).await,
+                Some(Ok(())) => return self.write_down(monitor, tenure, None).await,
                 Some(Err(why)) => outcome = Err(why),
                 // Over a new connection: a late answer must not be read as another statement's. STOP may take effect yet.
                 None => {
                     let fresh = within(REACHED, Control::open(monitor, &self.server, Instant::now() + STEP * 4)).await;
-                    if let Ok(fresh) = fresh {
+                    if let Ok(mut fresh) = fresh {
+                        within(REACHED, tenure.take_lock(&mut fresh, false)).await?;
                         *control = fresh;
                         outcome = within(STEP, control.tell(&stop, "its receiver is stopped")).await;
                     }
@@ -169,12 +179,23 @@ impl SetAcks {
     }
 
     /// That this receiver is stopped; None: it runs again.
-    async fn write_down(&self, monitor: &Arc<Monitor>, stopped: Option<Stopped>) -> Result<(), String> {
-        let (monitor, hostgroup, server, channel) = (Arc::clone(monitor), self.hostgroup, self.server.key.addr(), self.channel.clone());
+    async fn write_down(&self, monitor: &Arc<Monitor>, tenure: &Tenure, stopped: Option<Stopped>) -> Result<(), String> {
+        let (hostgroup, server, channel) = (self.hostgroup, self.server.key.addr(), self.channel.clone());
+        let noted = move |all: &mut Vec<Stopped>| {
+            all.retain(|one| !one.is_about(&server, &channel));
+            all.extend(stopped.clone());
+        };
+        if tenure.is_shared() {
+            let change = move |record: &mut Record| {
+                noted(&mut record.stopped);
+                Ok(())
+            };
+            return monitor.write_record(hostgroup, true, change).await;
+        }
+        let monitor = Arc::clone(monitor);
         let written = tokio::task::spawn_blocking(move || {
             let mut all = monitor.healing.orders.stopped(hostgroup);
-            all.retain(|one| !one.is_about(&server, &channel));
-            all.extend(stopped);
+            noted(&mut all);
             monitor.healing.orders.stop(hostgroup, all)
         });
         written.await.unwrap_or_else(|e| Err(e.to_string()))
@@ -295,7 +316,7 @@ impl Names {
 }
 
 async fn set(control: &mut Control, sql: &str) -> Result<(), String> {
-    control.ask(sql).await.map(drop)
+    control.tell_setting(sql).await
 }
 
 /// The steps, or an error after so long.

@@ -301,14 +301,21 @@ impl Session {
         let payload = self.client.payload(statement.command).to_vec();
         let (count, types, caps) = (prepared.params, prepared.types.clone(), self.client.caps);
         match Params::of_execution(&payload, count, &types, caps) {
-            Ok(Some(params)) => {
+            Ok(Some(params)) if self.capture_can_prepare(id) => {
                 self.record_preparation(id, text);
                 self.capture_record(What::Execute { statement: id, params }, reply);
             }
-            Ok(None) | Err(_) => {
+            Ok(_) | Err(_) => {
                 self.withhold_from_capture(Withheld::Form, &sql::without_literals(text, self.wants.lex));
             }
         }
+    }
+
+    /// Whether the file has a prepared statement, or a replay would read its text as at the PREPARE.
+    fn capture_can_prepare(&self, id: u32) -> bool {
+        let is_known = self.beside.as_ref().is_some_and(|beside| beside.captured.known.contains(&id));
+        let reads_as_then = |mode: &[u8]| self.client.reads_as_then(&self.wants, &self.worker, mode);
+        is_known || self.statements.get(id).is_some_and(|prepared| reads_as_then(&prepared.key.mode))
     }
 
     /// Puts the text of a prepared statement into the file, if that does not have it. It is prepared in the schema of its PREPARE.
@@ -398,6 +405,10 @@ impl Session {
         }
         if self.is_secret(&text, analysis.kind, analysis.digest) {
             return self.withhold_from_capture(Withheld::Password, &sql::without_literals(&text, self.wants.lex));
+        }
+        if !self.capture_can_prepare(id) {
+            // Its execution is withheld.
+            return;
         }
         self.record_preparation(id, &text);
         self.capture_record(What::LongData { statement: id, parameter, bytes: fields.rest() }, None);

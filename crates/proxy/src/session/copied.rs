@@ -621,6 +621,9 @@ impl Session {
             // The original has a part of it at most. The next execution fails before it is sent, and its long data is forgotten.
             return;
         }
+        if !self.can_prepare(id) {
+            return self.copy_is_cut(GaveUp::Form);
+        }
         self.copy_preparation(id);
         self.copy_act(Act::LongData { id, body: fields.rest().to_vec() }, Command::StmtSendLongData);
     }

@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
+use wire::codes;
 use wire::command::Command;
 use wire::flags::StatusFlags;
 use wire::prepared::put_stmt_id;
@@ -415,6 +416,8 @@ impl Player {
         if self.strand.is_gone() || !self.open().await {
             return;
         }
+        // It is used from now on.
+        self.early = None;
         let original_us = command.original.as_ref().map_or(0, |(_, time_us)| *time_us);
         let limit_ms = self.copying.run.plan.order_wait_ms + MAX_RUN_MS + original_us / 100;
         let was_open = self.is_in_transaction();
@@ -462,11 +465,20 @@ impl Player {
         }
         backend.send(Command::StmtPrepare, &prepared.text).await?;
         let reply = backend.collect(ReplyKind::Prepare, true, pool).await?;
-        if let Some(schema) = now.filter(|_| elsewhere.is_some()) {
-            backend.init_db(schema, pool).await?;
+        if elsewhere.is_some() {
+            // No command leaves a schema.
+            let schema = now.ok_or_else(|| invalid("the session has no schema any more"))?;
+            if backend.init_db(schema, pool).await?.error.is_some() {
+                return Err(invalid("the session's schema is not on the shadow any more"));
+            }
         }
-        if let Some(error) = reply.error {
-            return Ok(Err(error));
+        match reply.error {
+            // That is the shadow's room, not its version: it has a connection for each session.
+            Some(error) if error.code == codes::MAX_PREPARED_STMT_COUNT_REACHED => {
+                return Err(invalid("the shadow has no room for prepared statements (max_prepared_stmt_count)"));
+            }
+            Some(error) => return Ok(Err(error)),
+            None => {}
         }
         let ok = prepare_ok(&reply.raw).ok_or_else(|| invalid("malformed answer to COM_STMT_PREPARE"))?;
         prepared.server_id = Some(ok.stmt_id);

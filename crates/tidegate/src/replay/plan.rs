@@ -58,7 +58,9 @@ pub(crate) struct FilePlan {
 impl FilePlan {
     /// See [`rehearsal::Excuses::refuses_stale_writes`].
     pub(crate) fn refuses_stale_writes(&self) -> bool {
-        self.header.servers.iter().any(|server| rehearsal::refuses_stale_writes(&server.version))
+        // Any of them may have answered. Of a server that was not asked yet, the version is not known.
+        let mut known = self.header.servers.iter().filter(|server| !server.version.is_empty()).peekable();
+        known.peek().is_some() && known.all(|server| rehearsal::refuses_stale_writes(&server.version))
     }
 
     /// Reads a file.

@@ -210,6 +210,8 @@ impl<'a> Player<'a> {
         let answer = self.answered.take();
         let has_failed = answer.as_ref().is_some_and(|(answer, _)| answer.error.is_some());
         let boundary = match &job.said {
+            // They may stand before a command with a smaller number, and are made again.
+            _ if matches!(command.what, What::InitDb(_) | What::Prepare { .. }) => Boundary::Same,
             _ if !is_open && !self.has_long_data => Boundary::Behind,
             Some(said) if may_commit => boundary_of(said, is_open, !self.has_long_data && !has_failed),
             _ => Boundary::Same,

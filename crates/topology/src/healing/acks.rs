@@ -21,6 +21,8 @@ const LOST_MS: u64 = 5_000;
 const NUDGES_MS: u64 = 30_000;
 /// A source that loses nothing waits so long, ms: the most that MySQL takes, 49 days.
 const FOR_EVER_MS: u64 = 4_294_967_295;
+/// What such a source waits once the operator accepts a loss and no replica is left, ms: the servers' default.
+const FOR_A_WHILE_MS: u64 = 10_000;
 /// Less does not count as waiting for ever, ms.
 const LONG_MS: u64 = 1_000_000;
 
@@ -210,7 +212,7 @@ pub fn manage(outlook: &Outlook<'_>) -> Managed {
     };
     managed.stopped = source.filter(|_| managed.is_short && outlook.policy.loss == Loss::None).map(|source| {
         format!(
-            "COMMITS OF {} WAIT: {live} of {} replicas acknowledge, and loss is none. Start the replicas, or set acks lower",
+            "COMMITS OF {} WAIT: {live} of {} replicas acknowledge, and loss is none. Start the replicas, or set loss to reported",
             primary.addr,
             source.acks.unwrap_or(1)
         )
@@ -319,6 +321,10 @@ impl<'a> Scene<'a> {
                 return Some(Setting { acks: source.acks.map(|_| self.needed), ..Setting::default() });
             }
             Loss::None => return None,
+            // The operator accepts a loss now, and the proxy had made commits wait for ever.
+            _ if live == 0 && source.is_enabled && source.timeout_ms == FOR_EVER_MS => {
+                return Some(Setting { timeout_ms: Some(FOR_A_WHILE_MS), ..Setting::default() });
+            }
             _ if live == 0 => return None,
             _ => live.min(self.needed),
         };

@@ -49,6 +49,10 @@ impl Wish {
         for replica in &mut facts.replicas {
             let is_wanted = replica.addr.is_same(to) && replica.promotion() != Promotion::Never;
             replica.declared = Some(if is_wanted { Promotion::Prefer } else { Promotion::Never });
+            if is_wanted {
+                // The operator may have mended it.
+                replica.unable = None;
+            }
         }
         choose(&facts, &policy)
     }

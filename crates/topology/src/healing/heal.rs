@@ -9,6 +9,8 @@ use super::verdict::Verdict;
 pub const LOOKED_MS: u64 = 3_000;
 /// No server is replaced so soon after it was promoted, ms.
 pub const SETTLED_MS: u64 = 30_000;
+/// Other work on a cluster ends by itself: a proxy looks again after so long, ms.
+const BUSY_MS: u64 = 1_000;
 /// Time after the first failed plan, ms; it doubles with each further one.
 const BACKOFF_MS: u64 = 30_000;
 /// Plans for one death.
@@ -84,7 +86,7 @@ pub fn due(verdict: Verdict, choice: &Choice, death: &Death, brakes: &Brakes) ->
         )),
         () if wait_ms > 0 => in_ms(format!("the last plan failed: {}", death.why), wait_ms),
         () if let Err(why) = &choice.plan => blocked(why.to_string()),
-        () if let Some(busy) = &brakes.busy => blocked(busy.clone()),
+        () if let Some(busy) = &brakes.busy => in_ms(busy.clone(), BUSY_MS),
         () => Due::Now,
     }
 }
@@ -168,7 +170,7 @@ mod tests {
         assert_eq!(blocked(due(Verdict::Alive, &ready(), &rests, &suspended), "ann"), None, "it is shown before a death too");
         assert_eq!(blocked(of(&rests, &Brakes { dead_clusters: 3, ..free() }), "admin-healing_max_clusters is 2"), None);
         assert_eq!(of(&rests, &Brakes { dead_clusters: 2, ..free() }), Due::Now);
-        assert_eq!(blocked(of(&rests, &Brakes { busy: Some("a switchover".to_owned()), ..free() }), "a switchover"), None);
+        assert_eq!(blocked(of(&rests, &Brakes { busy: Some("a switchover".to_owned()), ..free() }), "a switchover"), Some(BUSY_MS));
     }
 
     #[test]

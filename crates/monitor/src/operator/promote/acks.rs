@@ -42,7 +42,11 @@ impl Healer {
         for control in others.iter_mut().filter(follows) {
             match will_acknowledge(control).await {
                 Ok(()) => ackers += 1,
-                Err(why) => self.note(&control.addr, "acknowledges nothing", &why),
+                Err(why) => {
+                    self.note(&control.addr, "acknowledges nothing", &why);
+                    // An answer that came too late must not be read as that of the last checks.
+                    within(STEP, control.id()).await?;
+                }
             }
         }
         if policy.loss != Loss::None || ackers == 0 {
@@ -93,7 +97,12 @@ impl Healer {
             tokio::time::sleep(super::WATCH_EVERY).await;
             live = connected(&mut ready.candidate).await?;
         }
-        match (live.min(wanted), source.is_enabled) {
+        // Commits that wait already have been promised so many.
+        let promised = if policy.loss == Loss::None && source.is_enabled { source.acks.unwrap_or(1) } else { 0 };
+        if live > 0 && live < promised {
+            return Err(format!("COMMITS OF {heir} WAIT for {promised} replicas, and {live} acknowledge (loss is none): start a replica"));
+        }
+        match (live.min(wanted.max(promised)), source.is_enabled) {
             (0, true) => Err(format!("NO REPLICA ACKNOWLEDGES, AND COMMITS OF {heir} WAIT (loss is none): start a replica")),
             (0, false) => Err(format!("no replica is connected to acknowledge, so commits of {heir} wait for nobody")),
             (acks, _) => {

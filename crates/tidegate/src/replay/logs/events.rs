@@ -4,7 +4,7 @@ use super::{Entered, Entries, Entry, MAX_TEXT, read_line};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use wire::codec;
 
 /// COM_QUERY, as binary logs have it.
@@ -40,7 +40,12 @@ impl Entries for JsonEvents {
             if line.iter().all(u8::is_ascii_whitespace) {
                 continue;
             }
-            let event: Value = serde_json::from_slice(&line).context("a line is no JSON object")?;
+            let event: Value = match serde_json::from_slice(&line) {
+                Ok(event) => event,
+                // A log that is being written may end within a line.
+                Err(_) if from.fill_buf()?.is_empty() => return Ok(None),
+                Err(e) => return Err(e).context("a line is no JSON object"),
+            };
             let text = |key: &str| event.get(key).and_then(Value::as_str).map(|text| text.as_bytes().to_vec());
             // Some versions write numbers as text.
             let number = |key: &str| event.get(key).and_then(|value| value.as_u64().or_else(|| value.as_str()?.parse().ok()));

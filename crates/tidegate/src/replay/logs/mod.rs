@@ -61,6 +61,9 @@ trait Entries {
     fn next(&mut self, from: &mut BufReader<File>) -> Result<Option<Entry>>;
 }
 
+/// Every entry of an events log in JSON has it.
+const EVENT: &[u8] = b"\"event\":\"COM_";
+
 /// A format of logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogForm {
@@ -73,7 +76,8 @@ impl LogForm {
     /// What a file with this front is; None for no log.
     fn of(front: &[u8]) -> Option<Self> {
         match front {
-            [b'{', ..] if front.windows(12).any(|part| part == b"\"thread_id\":") => Some(Self::Json),
+            // This stands before the query, which may be longer than the front.
+            [b'{', ..] if front.windows(EVENT.len()).any(|part| part == EVENT) => Some(Self::Json),
             _ if slow::is_front(front) => Some(Self::Slow),
             _ if events::is_front(front) => Some(Self::Binary),
             _ => None,

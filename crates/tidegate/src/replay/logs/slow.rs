@@ -47,6 +47,8 @@ struct Head {
     /// From SET timestamp, Unix us.
     begin_us: Option<u64>,
     insert_id: Option<u64>,
+    /// MariaDB: a statement within a stored program, whose CALL has an entry of its own.
+    is_of_routine: bool,
 }
 
 impl Entries for SlowLog {
@@ -75,13 +77,15 @@ impl SlowLog {
             }
             let is_head = line.starts_with(b"# Time: ") || line.starts_with(b"# User@Host: ");
             let is_start = line.ends_with(b"started with:");
-            if has_text && (is_head || is_start) {
+            // Servers end each statement so. A statement may have lines that look like a head.
+            let is_whole = text.is_empty() || text.ends_with(b";");
+            if has_text && is_whole && (is_head || is_start) {
                 self.ahead = Some(line);
-                break;
+                return Ok(Some(text));
             }
             is_read = true;
             match () {
-                () if is_start => self.starts += 1,
+                () if is_start && !has_text => self.starts += 1,
                 () if has_text => {
                     if !text.is_empty() {
                         text.push(b'\n');
@@ -102,7 +106,8 @@ impl SlowLog {
                 () => {}
             }
         }
-        Ok(is_read.then_some(text))
+        // A log that is being written may end within a statement.
+        Ok((is_read && (text.is_empty() || text.ends_with(b";"))).then_some(text))
     }
 
     /// None for what is no entry, such as the lines of a server that starts.
@@ -115,7 +120,7 @@ impl SlowLog {
         let what = match text.strip_prefix(b"# administrator command: ") {
             Some(command) if command.starts_with(b"Quit") => Entered::Quit,
             Some(_) => Entered::Other,
-            None if text.is_empty() => Entered::Other,
+            None if text.is_empty() || head.is_of_routine => Entered::Other,
             None => Entered::Query(text),
         };
         let thread = head.thread?.wrapping_add(self.starts << 40);
@@ -146,6 +151,7 @@ impl Head {
                 "Id:" | "Thread_id:" => self.thread = value.parse().ok().or(self.thread),
                 "Schema:" => self.schema = Some(value.as_bytes().to_vec()),
                 "Query_time:" => self.time_us = seconds_us(value),
+                "Stored_routine:" => self.is_of_routine = true,
                 _ => {}
             }
         }

@@ -127,7 +127,8 @@ fn events_as_json() {
         "7 ends",
     ];
     assert_eq!(read(log.as_bytes()).unwrap(), expected);
-    assert!(read(format!("{log}{{broken").as_bytes()).is_err());
+    assert_eq!(read(format!("{log}{{\"brok").as_bytes()).unwrap(), expected, "it is being written");
+    assert!(read(format!("{{broken\n{log}").as_bytes()).is_err());
 }
 
 #[test]
@@ -161,4 +162,27 @@ fn other_files_are_no_logs() {
     for bytes in [&b"no capture"[..], b"TGCAPTUR\x01\0\0\0\0", b"{\"a\": 1}", b""] {
         assert!(read(bytes).unwrap().is_empty());
     }
+}
+
+/// A log that was copied while the server wrote it.
+#[test]
+fn a_slow_log_that_ends_within_a_statement() {
+    let cut = MARIADB.replace("COMMIT;\n", "DELETE FROM t\n");
+    let lines = read(cut.as_bytes()).unwrap();
+    assert!(lines.iter().any(|line| line.ends_with("us: SELECT 1")) && !lines.iter().any(|line| line.contains("DELETE")), "{lines:?}");
+}
+
+#[test]
+fn a_statement_may_have_a_line_like_a_head() {
+    let log = MARIADB.replace("SELECT 1;", "SELECT '\n# Time: 1\nmysqld started with:\n';");
+    let lines = read(log.as_bytes()).unwrap();
+    assert_eq!(lines[1], "8 0<3 1000 us: SELECT '\n# Time: 1\nmysqld started with:\n'");
+}
+
+/// The CALL has an entry of its own.
+#[test]
+fn statements_of_stored_programs_are_left_out() {
+    let log = MARIADB.replacen("# Rows_affected: 0", "# Stored_routine: shop.p\n# Rows_affected: 0", 1);
+    let lines = read(log.as_bytes()).unwrap();
+    assert!(!lines.iter().any(|line| line.contains("SELECT 1")), "{lines:?}");
 }

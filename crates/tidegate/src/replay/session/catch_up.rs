@@ -37,7 +37,13 @@ impl Player<'_> {
             What::Query(text) => (Arc::from(*text), Arc::clone(&self.schema)),
             What::Execute { statement, .. } => match self.prepared.get(statement) {
                 Some(prepared) => (Arc::clone(&prepared.text), Arc::clone(&prepared.schema)),
-                None => return Ok(()),
+                None => {
+                    if self.stage.judge.stored(self.stage.file, timing.seq)?.is_some() {
+                        let error = format!("it cannot be prepared again: {}", self.stage.judge.shown(&said.text));
+                        self.stage.judge.give_up("answers of before cannot be judged", &error);
+                    }
+                    return Ok(());
+                }
             },
             What::Prepare { statement, text } => {
                 // Whether the server refuses it now, after later commands, says nothing.
