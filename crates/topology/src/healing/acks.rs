@@ -236,7 +236,7 @@ fn needed(version: ServerVersion, acks: u64) -> u64 {
 /// # Errors
 /// The reason, for people.
 pub fn may_acknowledge(replica: &Replica, site: &str, policy: &Healing) -> Result<(), String> {
-    let Some(channel) = &replica.channel else { return Err("it replicates from nobody".to_owned()) };
+    let Some(channel) = &replica.channel else { return Err("it has no replication source".to_owned()) };
     match unfit(replica, channel) {
         Some(why) => Err(why),
         None if replica.promotion() == Promotion::Never => Err("it is never promoted".to_owned()),

@@ -104,7 +104,7 @@ impl Healer {
         }
         match (live.min(wanted.max(promised)), source.is_enabled) {
             (0, true) => Err(format!("NO REPLICA ACKNOWLEDGES, AND COMMITS OF {heir} WAIT (loss is none): start a replica")),
-            (0, false) => Err(format!("no replica is connected to acknowledge, so commits of {heir} wait for nobody")),
+            (0, false) => Err(format!("no replica is connected to acknowledge, so commits of {heir} do not wait")),
             (acks, _) => {
                 let setting = Setting::of(&source, policy.loss, acks);
                 if !setting.is_done() {

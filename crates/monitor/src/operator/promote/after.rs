@@ -237,8 +237,8 @@ impl Pointer {
             Err(NotDone::Untouched(why)) => Err(why),
             Err(NotDone::Touched(why)) => match self.holds() {
                 Ok(()) => Err(self.undo(why).await),
-                Err(lost) if lost == why => Err(format!("{why}; the proxy that heals next goes on from here")),
-                Err(lost) => Err(format!("{why}; {lost}; the proxy that heals next goes on from here")),
+                Err(lost) if lost == why => Err(format!("{why}; the next healer continues from here")),
+                Err(lost) => Err(format!("{why}; {lost}; the next healer continues from here")),
             },
         }
     }
