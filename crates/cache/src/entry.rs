@@ -125,7 +125,7 @@ impl Entry {
 
     /// Appends the whole reply in this form, framed as [`Entry::caps`] says; its sequence ids mean nothing, `Reframe` counts
     /// them. `status` is the session's own. None, and nothing appended, when it cannot be given in this form, which
-    /// [`Entry::answers`] tells before. Warnings that its server gave were those of another session: it announces none.
+    /// `Entry::answers` tells before. Warnings that its server gave were those of another session: it announces none.
     pub fn write_reply(&self, form: ResultProtocol, status: StatusFlags, out: &mut Vec<u8>) -> Option<()> {
         out.reserve(self.packets.len() + 16);
         if form == self.form {

@@ -8,9 +8,9 @@
 //! 3. answers with [`Entry::write_reply`], whose bytes go through `Reframe` with [`Entry::caps`] as the server's capabilities;
 //! 4. ends a fill with [`Fill::finish`] once the reply is complete; a fill that is dropped releases those who wait.
 //!
-//! INVARIANTS: the memory of all entries, and of the results under way, never exceeds `query_cache_size_MB` ([`budget`]). An
-//! entry is answered only to a key that is equal byte for byte ([`key`]), and in the other protocol only where every value
-//! has one exact image ([`rows`]). Locks are held for a look-up or a store, never while converting, copying or waiting.
+//! INVARIANTS: the memory of all entries, and of the results under way, never exceeds `query_cache_size_MB` (`budget`). An
+//! entry is answered only to a key that is equal byte for byte (`key`), and in the other protocol only where every value
+//! has one exact image (`rows`). Locks are held for a look-up or a store, never while converting, copying or waiting.
 
 mod budget;
 mod columns;

@@ -172,7 +172,7 @@ pub struct CommandSums {
     pub count: u64,
     /// Their durations, us.
     pub sum_us: u64,
-    /// Statements by duration, see [`BUCKETS_US`].
+    /// Statements by bucket of their duration.
     pub buckets: [u64; BUCKETS_US.len() + 1],
 }
 

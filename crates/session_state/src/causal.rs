@@ -152,7 +152,7 @@ impl Writes {
     }
 
     /// The session may have written something there of which the server tells no GTID: nobody else is known to have it until one
-    /// is [noted](Self::note), or there turns out to be [none](Self::wrote_nothing).
+    /// is [noted](Self::note), or there turns out to be none (`wrote_nothing`).
     pub fn doubt(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor) {
         let mut written = self.take_own(end, at_ms, flavor);
         written.is_open = true;
