@@ -219,13 +219,9 @@ fn write_past_read_only(replica: &Server, statement: &str) -> Result<(), LabErro
 fn break_applier(replica: &Server, primary: &Server) -> Result<(), LabError> {
     primary.sql("CREATE TABLE test.broken(n BIGINT PRIMARY KEY)")?;
     wait::until("the table", LIMIT, || replica.sql("SELECT n FROM test.broken").ok())?;
-    let log = match replica.flavor() {
-        Flavor::Mariadb => "sql_log_bin=0",
-        Flavor::Mysql => "SESSION sql_log_bin=0",
-    };
     set_read_only(replica, false)?;
     let mut root = replica.root()?;
-    root.run(format!("SET {log}"))?;
+    root.run("SET sql_log_bin=0")?;
     root.run("INSERT INTO test.broken VALUES(1)")?;
     set_read_only(replica, true)?;
     primary.sql("INSERT INTO test.broken VALUES(1)")?;

@@ -16,7 +16,7 @@ use super::claim::{Claim, Work};
 use super::control::Control;
 use super::gate::Gate;
 use super::plan::writers;
-use super::promote::Tenure;
+use super::promote::{Tenure, within};
 use super::repoint;
 use crate::channels::ThreadState;
 use crate::monitor::Monitor;
@@ -317,11 +317,6 @@ impl Names {
 
 async fn set(control: &mut Control, sql: &str) -> Result<(), String> {
     control.tell_setting(sql).await
-}
-
-/// The steps, or an error after so long.
-async fn within<T>(limit: Duration, steps: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    tokio::time::timeout(limit, steps).await.unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
 }
 
 #[cfg(test)]

@@ -314,8 +314,7 @@ impl Session {
     /// Whether the file has a prepared statement, or a replay would read its text as at the PREPARE.
     fn capture_can_prepare(&self, id: u32) -> bool {
         let is_known = self.beside.as_ref().is_some_and(|beside| beside.captured.known.contains(&id));
-        let reads_as_then = |mode: &[u8]| self.client.reads_as_then(&self.wants, &self.worker, mode);
-        is_known || self.statements.get(id).is_some_and(|prepared| reads_as_then(&prepared.key.mode))
+        is_known || self.statements.reads_as_prepared(&self.client, &self.wants, &self.worker, id)
     }
 
     /// Puts the text of a prepared statement into the file, if that does not have it. It is prepared in the schema of its PREPARE.

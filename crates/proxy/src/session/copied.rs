@@ -470,8 +470,7 @@ impl Session {
     /// Whether the shadow has a prepared statement, or would read its text as at the PREPARE.
     fn can_prepare(&self, id: u32) -> bool {
         let is_known = self.beside.as_ref().is_some_and(|beside| beside.copied.known.contains(&id));
-        let reads_as_then = |mode: &Text| self.client.reads_as_then(&self.wants, &self.worker, mode);
-        is_known || self.statements.get(id).is_some_and(|prepared| reads_as_then(&prepared.key.mode))
+        is_known || self.statements.reads_as_prepared(&self.client, &self.wants, &self.worker, id)
     }
 
     /// An execution with its types and without a cursor. None: it has query attributes, or cannot be read.

@@ -7,6 +7,7 @@ use super::Session;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::question::{Door, Question};
+use super::statements::Statements;
 use super::user_variables::UNSET;
 use super::wants::Wants;
 use crate::backends::backend::Backend;
@@ -209,6 +210,13 @@ fn decides(name: &str) -> bool {
 /// Do the servers settle at PREPARE what many settings say, and the types of user variables?
 pub(super) fn settles_at_prepare(worker: &Worker) -> bool {
     worker.shared.serves_mysql()
+}
+
+impl Statements {
+    /// Whether the text of a prepared statement means now what it meant at its PREPARE.
+    pub(super) fn reads_as_prepared(&self, client: &Frontend, wants: &Wants, worker: &Worker, id: u32) -> bool {
+        self.get(id).is_some_and(|prepared| client.reads_as_then(wants, worker, &prepared.key.mode))
+    }
 }
 
 #[cfg(test)]

@@ -501,7 +501,7 @@ impl Healer {
 }
 
 /// The steps, or an error after so long.
-async fn within<T>(limit: Duration, steps: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+pub(super) async fn within<T>(limit: Duration, steps: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     tokio::time::timeout(limit, steps).await.unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
 }
 
