@@ -10,20 +10,14 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{LIMIT, Running, WRITERS, addr, snapshot};
+use common::healing::{addrs, healed, looking, start_servers, words};
+use common::{LIMIT, Running, WRITERS, addr};
 use lab::flavor::Installation;
-use lab::replication::{Replication, position, promote};
-use lab::{Flavor, Options, Server, wait};
+use lab::replication::{position, promote};
+use lab::{Flavor, Server, wait};
 use model::Secret;
 use model::fleet::{HealOrder, Operator, Program, ProgramEnd, Programs};
 use monitor::{Account, ErrantDump, dump_errant};
-
-fn words<'a>(server: &Server, mariadb: &'a str, mysql: &'a str) -> &'a str {
-    match server.flavor() {
-        Flavor::Mariadb => mariadb,
-        Flavor::Mysql => mysql,
-    }
-}
 
 /// Records the programs that it is to run. The one that is named fails.
 #[derive(Debug, Default)]
@@ -52,33 +46,12 @@ struct Bed {
 
 impl Bed {
     fn start(flavor: Flavor, replicas: usize, healing: &str) -> Self {
-        let servers = Replication::start(flavor, replicas, &Options::new().durable()).unwrap();
-        let rights = match flavor {
-            Flavor::Mariadb => {
-                "GRANT READ_ONLY ADMIN, REPLICATION SLAVE ADMIN, REPLICATION MASTER ADMIN, CONNECTION ADMIN, PROCESS, RELOAD ON *.* TO monitor@'%'"
-            }
-            Flavor::Mysql => {
-                "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, SYSTEM_USER, REPLICATION_SLAVE_ADMIN, PROCESS, RELOAD ON *.* TO monitor@'%'"
-            }
-        };
-        servers.primary.sql(rights).unwrap();
-        servers.primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY, by_whom VARCHAR(20))").unwrap();
-        servers.wait_caught_up().unwrap();
-        let servers = servers.into_servers();
-        let row = |server: &Server| format!("{{ address=\"{}\", port={}, hostgroup=10 }}", server.host(), server.port());
-        let rows: Vec<String> = servers.iter().map(row).collect();
+        let servers = start_servers(flavor, replicas, &[]);
         let hook = |moment: &str, more: &str| format!("{{ writer_hostgroup=10, moment=\"{moment}\", command=\"{moment} now\"{more} }}");
         let hooks = [hook("before", ", required=1"), hook("fence", ", required=1"), hook("after", "")].join(", ");
-        let running = Running::start(&snapshot(&format!(
-            "mysql_variables = {{ monitor_read_only_interval=200, monitor_read_only_timeout=800, replication_username=\"repl\", \
-             replication_password=\"repl-pass\" }}\n\
-             admin_variables = {{ healing_hooks_dir=\"/hooks\" }}\n\
-             mysql_servers = ( {} )\n\
-             mysql_replication_hostgroups = ( {{ writer_hostgroup=10, reader_hostgroup=20 }} )\n\
-             mysql_healing = ( {{ writer_hostgroup=10, dead_ms=1000, apply_ms=3000{healing} }} )\n\
-             mysql_healing_hooks = ( {hooks} )",
-            rows.join(", ")
-        )));
+        let more = format!("admin_variables = {{ healing_hooks_dir=\"/hooks\" }}\nmysql_healing_hooks = ( {hooks} )");
+        let healing = format!(", dead_ms=1000, apply_ms=3000{healing}");
+        let running = Running::start(&healed(&addrs(&servers), &looking(800), &healing, &more));
         let programs = Arc::new(Recorder::default());
         running.monitor.keep_programs(programs.clone());
         let bed = Self { servers, running, programs };
@@ -87,13 +60,8 @@ impl Bed {
         bed
     }
 
-    fn cluster(&self, column: &str) -> String {
-        self.running.table("stats_tidegate_healing").pop().map(|row| row[column].clone()).unwrap_or_default()
-    }
-
     fn wait_dead(&self) {
-        let found = wait::until("a verdict", 2 * LIMIT, || (self.cluster("verdict") == "dead").then_some(()));
-        found.unwrap_or_else(|_| panic!("{:#?}", self.running.table("stats_tidegate_healing")));
+        self.running.wait_cluster(2 * LIMIT, "a verdict", |row| row["verdict"] == "dead");
     }
 
     fn heal(&self, to: Option<&Server>, losing: Option<u64>) -> Result<String, String> {

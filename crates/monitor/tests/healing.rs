@@ -4,11 +4,11 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{LIMIT, Running, WRITERS, addr, snapshot};
+use common::healing::{addrs, healed, words};
+use common::{LIMIT, Row, Running, WRITERS, addr};
 use lab::fault::Relay;
 use lab::replication::{Replication, follow, promote};
 use lab::{Flavor, Options, Server, wait};
@@ -16,50 +16,25 @@ use model::ServerAddr;
 use model::fleet::Operator;
 use model::snapshot::Snapshot;
 
-type Row = BTreeMap<&'static str, String>;
-
 const FAST: &str = "monitor_read_only_interval=100, monitor_read_only_timeout=800";
 
 /// A cluster with these addresses; `healing` are more columns of its row, `servers` rows of `mysql_healing_servers`.
 fn advised(addrs: &[ServerAddr], healing: &str, servers: &str) -> Arc<Snapshot> {
-    let rows: Vec<String> = addrs.iter().map(|addr| format!("{{ address=\"{}\", port={}, hostgroup=10 }}", addr.host, addr.port)).collect();
-    snapshot(&format!(
-        "mysql_variables = {{ {FAST} }}\n\
-         mysql_servers = ( {} )\n\
-         mysql_replication_hostgroups = ( {{ writer_hostgroup=10, reader_hostgroup=20 }} )\n\
-         mysql_healing = ( {{ writer_hostgroup=10{healing} }} )\n\
-         mysql_healing_servers = ( {servers} )",
-        rows.join(", ")
-    ))
+    healed(addrs, FAST, healing, &format!("mysql_healing_servers = ( {servers} )"))
 }
 
 fn all(servers: &Replication) -> Vec<ServerAddr> {
-    std::iter::once(&servers.primary).chain(&servers.replicas).map(addr).collect()
-}
-
-fn cluster(running: &Running) -> Option<Row> {
-    running.table("stats_tidegate_healing").pop()
-}
-
-fn of(running: &Running, server: &Server) -> Row {
-    let is_it = |row: &Row| row["port"] == server.port().to_string();
-    running.table("stats_tidegate_healing_servers").into_iter().find(is_it).unwrap_or_default()
-}
-
-/// Waits until the cluster is so.
-fn wait_cluster(running: &Running, what: &str, is_so: impl Fn(&Row) -> bool) -> Row {
-    let found = wait::until(what, 2 * LIMIT, || cluster(running).filter(&is_so));
-    found.unwrap_or_else(|_| panic!("{what}: {:#?} {:#?}", cluster(running), running.table("stats_tidegate_healing_servers")))
+    addrs(std::iter::once(&servers.primary).chain(&servers.replicas))
 }
 
 fn wait_chosen(running: &Running, server: &Server) -> Row {
     let wanted = addr(server).to_string();
-    wait_cluster(running, &format!("{wanted} to be chosen"), |row| row["would_promote"] == wanted)
+    running.wait_cluster(2 * LIMIT, &format!("{wanted} to be chosen"), |row| row["would_promote"] == wanted)
 }
 
 fn wait_out(running: &Running, server: &Server, why: &str) {
-    let found = wait::until(why, 2 * LIMIT, || of(running, server).get("why_not").filter(|said| said.contains(why)).map(drop));
-    assert!(found.is_ok(), "{why}: {:#?}", of(running, server));
+    let found = wait::until(why, 2 * LIMIT, || running.healing_server(server).get("why_not").filter(|said| said.contains(why)).map(drop));
+    assert!(found.is_ok(), "{why}: {:#?}", running.healing_server(server));
 }
 
 /// Statements as a user that passes `read_only`, in or out of the binary log.
@@ -74,20 +49,13 @@ fn by_hand(server: &Server, is_logged: bool, statements: &[&str]) {
     }
 }
 
-fn words<'a>(server: &Server, mariadb: &'a str, mysql: &'a str) -> &'a str {
-    match server.flavor() {
-        Flavor::Mariadb => mariadb,
-        Flavor::Mysql => mysql,
-    }
-}
-
 /// The first step of a plan: receivers stop. Waits until the proxy has seen it.
 fn freeze(running: &Running, replicas: &[Server]) {
     for replica in replicas {
         replica.sql(words(replica, "STOP SLAVE IO_THREAD", "STOP REPLICA IO_THREAD")).unwrap();
     }
     for replica in replicas {
-        wait::until("a stopped receiver", LIMIT, || (of(running, replica)["io_state"] == "stopped").then_some(())).unwrap();
+        wait::until("a stopped receiver", LIMIT, || (running.healing_server(replica)["io_state"] == "stopped").then_some(())).unwrap();
     }
 }
 
@@ -109,7 +77,7 @@ fn a_careful_human_would_say_the_same(flavor: Flavor) {
     primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY, by_whom VARCHAR(20))").unwrap();
     servers.wait_caught_up().unwrap();
     let running = Running::start(&advised(&all(&servers), ", dead_ms=1000", ""));
-    let row = wait_cluster(&running, "advice", |row| row["ready"] == "1" && row["verdict"] == "alive");
+    let row = running.wait_cluster(2 * LIMIT, "advice", |row| row["ready"] == "1" && row["verdict"] == "alive");
     println!("{}", row["advice"]);
     assert_eq!((row["writer"].as_str(), row["would_lose"].as_str()), (addr(primary).to_string().as_str(), "0"));
     assert!(row["advice"].contains("s, nothing known to be lost"), "{row:#?}");
@@ -127,8 +95,8 @@ fn a_careful_human_would_say_the_same(flavor: Flavor) {
     wait_chosen(&running, errant);
     by_hand(errant, true, &["INSERT INTO test.t VALUES (77, 'errant')"]);
     wait_out(&running, errant, "it has transactions that the writer lacks: ");
-    let row = wait_cluster(&running, "a refusal", |row| row["ready"] == "0");
-    println!("{}\n{:#?}", row["advice"], of(&running, errant));
+    let row = running.wait_cluster(2 * LIMIT, "a refusal", |row| row["ready"] == "0");
+    println!("{}\n{:#?}", row["advice"], running.healing_server(errant));
     assert!(row["blocked_by"].starts_with("no replica may take over: "), "{row:#?}");
     assert!(row["would_promote"] == "NULL" && row["would_lose"] == "NULL", "{row:#?}");
     let steps = running.monitor.explain_healing(WRITERS, None).unwrap();
@@ -154,17 +122,17 @@ fn a_careful_human_would_say_the_same(flavor: Flavor) {
 
     // It dies. A script promotes whom the advice names.
     primary.kill9();
-    let row = wait_cluster(&running, "death", |row| row["verdict"] == "dead");
+    let row = running.wait_cluster(2 * LIMIT, "death", |row| row["verdict"] == "dead");
     println!("{}", row["advice"]);
     assert_eq!((row["would_promote"].as_str(), row["ready"].as_str()), (addr(broken).to_string().as_str(), "1"));
     // The advice lasts through its own first step.
     freeze(&running, &servers.replicas);
-    let row = cluster(&running).unwrap();
+    let row = running.cluster();
     assert_eq!((row["verdict"].as_str(), row["would_promote"].as_str()), ("dead", addr(broken).to_string().as_str()), "{row:#?}");
     promote(broken).unwrap();
     assert_eq!(broken.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("2"), "everything is there");
     let wanted = addr(broken).to_string();
-    let row = wait_cluster(&running, "the new writer", |row| row["writer"] == wanted && row["verdict"] == "alive");
+    let row = running.wait_cluster(2 * LIMIT, "the new writer", |row| row["writer"] == wanted && row["verdict"] == "alive");
     println!("{}", row["advice"]);
     wait_out(&running, delayed, &format!("it replicates from {}, not from {wanted}", addr(primary)));
     let events = running.table("stats_tidegate_events");
@@ -216,9 +184,9 @@ fn advice_only_reads(flavor: Flavor) {
 
     let port = |server: &Server| format!("{{ address=\"{}\", port={}, promotion=\"neutral\" }}", server.host(), server.port());
     running.configure(&advised(&all(&servers), "", &[port(first), port(second)].join(", ")));
-    wait_cluster(&running, "advice", |row| row["ready"] == "1");
+    running.wait_cluster(2 * LIMIT, "advice", |row| row["ready"] == "1");
     // The one that would be chosen applies nothing for a while.
-    let chosen = cluster(&running).unwrap()["would_promote"].clone();
+    let chosen = running.cluster()["would_promote"].clone();
     let (held, other) = if chosen == addr(first).to_string() { (first, second) } else { (second, first) };
     let mut holder = held.root().unwrap();
     holder.query("FLUSH TABLES WITH READ LOCK").unwrap();
@@ -227,7 +195,7 @@ fn advice_only_reads(flavor: Flavor) {
             servers.primary.sql(&format!("INSERT INTO test.t VALUES ({id})")).unwrap();
         }
         wait_chosen(&running, other);
-        wait::until("a replica that is behind", LIMIT, || (of(&running, held)["applied_behind"] != "0").then_some(())).unwrap();
+        wait::until("a replica that is behind", LIMIT, || (running.healing_server(held)["applied_behind"] != "0").then_some(())).unwrap();
     });
     holder.query("UNLOCK TABLES").unwrap();
     assert!(asks(&statements) > 0, "{statements:#?}");
@@ -267,9 +235,9 @@ fn verdicts(flavor: Flavor) {
     let mut addrs = all(&servers);
     addrs[0] = ServerAddr { host: "127.0.0.1".into(), port: relay.port() };
     let running = Running::start(&advised(&addrs, ", dead_ms=1000, votes=2", ""));
-    let wait_verdict = |verdict: &str| wait_cluster(&running, verdict, |row| row["verdict"] == verdict);
+    let wait_verdict = |verdict: &str| running.wait_cluster(2 * LIMIT, verdict, |row| row["verdict"] == verdict);
     wait_verdict("alive");
-    wait_cluster(&running, "advice", |row| row["ready"] == "1");
+    running.wait_cluster(2 * LIMIT, "advice", |row| row["ready"] == "1");
 
     relay.silence_all(true);
     wait_verdict("unreachable");
@@ -277,7 +245,7 @@ fn verdicts(flavor: Flavor) {
     let hears = |more| running.plane.change(|told| told.received += more);
     let alive = wait::until("alive", 2 * LIMIT, || {
         hears(1);
-        cluster(&running).filter(|row| row["verdict"] == "alive")
+        Some(running.cluster()).filter(|row| row["verdict"] == "alive")
     });
     alive.unwrap();
     wait_verdict("unreachable");
@@ -313,29 +281,29 @@ fn no_loss(flavor: Flavor) {
     let primary = &servers.primary;
     primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
     let running = Running::start(&advised(&all(&servers), ", dead_ms=1000, loss=\"none\"", ""));
-    let blocked = |why: &str| wait_cluster(&running, why, |row| row["ready"] == "0" && row["blocked_by"].contains(why));
+    let blocked = |why: &str| running.wait_cluster(2 * LIMIT, why, |row| row["ready"] == "0" && row["blocked_by"].contains(why));
     blocked("AFTER_SYNC and a timeout of at least 1000000 ms");
     let timeout = words(primary, "rpl_semi_sync_master_timeout", "rpl_semi_sync_source_timeout");
     primary.sql(&format!("SET GLOBAL {timeout}=100000000")).unwrap();
-    let row = wait_cluster(&running, "advice", |row| row["ready"] == "1");
+    let row = running.wait_cluster(2 * LIMIT, "advice", |row| row["ready"] == "1");
     println!("{}", row["advice"]);
     assert!(row["advice"].ends_with(" s, nothing lost"), "{row:#?}");
 
     servers.replicas[1].sigstop();
     blocked("too few replicas that acknowledge answer: of 2 the writer needs 1");
     servers.replicas[1].sigcont();
-    wait_cluster(&running, "advice", |row| row["ready"] == "1");
+    running.wait_cluster(2 * LIMIT, "advice", |row| row["ready"] == "1");
 
     // Nobody acknowledges: a commit does not return, and that is no death.
     let stop = words(primary, "STOP SLAVE IO_THREAD", "STOP REPLICA IO_THREAD");
     servers.replicas.iter().for_each(|replica| drop(replica.sql(stop).unwrap()));
     std::thread::scope(|scope| {
         scope.spawn(|| primary.sql("INSERT INTO test.t VALUES (1)").unwrap());
-        wait_cluster(&running, "a commit that hangs", |row| row["verdict"] == "stuck");
+        running.wait_cluster(2 * LIMIT, "a commit that hangs", |row| row["verdict"] == "stuck");
         let start = words(primary, "START SLAVE IO_THREAD", "START REPLICA IO_THREAD");
         servers.replicas.iter().for_each(|replica| drop(replica.sql(start).unwrap()));
     });
-    wait_cluster(&running, "life", |row| row["verdict"] == "alive" && row["ready"] == "1");
+    running.wait_cluster(2 * LIMIT, "life", |row| row["verdict"] == "alive" && row["ready"] == "1");
     let enabled = words(primary, "rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled");
     primary.sql(&format!("SET GLOBAL {enabled}=0")).unwrap();
     blocked("the writer does not replicate semi-synchronously");
@@ -360,16 +328,17 @@ fn proof_outlives_the_writer(flavor: Flavor) {
     };
     set("rpl_semi_sync_master_timeout", "rpl_semi_sync_source_timeout", "100000000");
     let running = Running::start(&advised(&all(&servers), ", dead_ms=1000, loss=\"none\"", ""));
-    wait_cluster(&running, "advice", |row| row["ready"] == "1");
+    running.wait_cluster(2 * LIMIT, "advice", |row| row["ready"] == "1");
     let wait_alone = |value| set("rpl_semi_sync_master_wait_no_slave", "rpl_semi_sync_source_wait_no_replica", value);
     wait_alone("OFF");
-    wait_cluster(&running, "a source that does not wait", |row| row["blocked_by"].contains("rpl_semi_sync_source_wait_no_replica"));
+    running
+        .wait_cluster(2 * LIMIT, "a source that does not wait", |row| row["blocked_by"].contains("rpl_semi_sync_source_wait_no_replica"));
     wait_alone("ON");
-    wait_cluster(&running, "advice", |row| row["ready"] == "1");
+    running.wait_cluster(2 * LIMIT, "advice", |row| row["ready"] == "1");
     primary.kill9();
-    wait_cluster(&running, "death", |row| row["verdict"] == "dead");
+    running.wait_cluster(2 * LIMIT, "death", |row| row["verdict"] == "dead");
     freeze(&running, &servers.replicas);
-    let row = cluster(&running).unwrap();
+    let row = running.cluster();
     assert!(row["verdict"] == "dead" && row["advice"].ends_with("should take over, nothing lost"), "{row:#?}");
 }
 
@@ -388,9 +357,9 @@ fn proof_outlives_the_writer_mysql() {
 fn a_closed_primary_is_told() {
     let servers = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();
     let running = Running::start(&advised(&all(&servers), "", ""));
-    wait_cluster(&running, "advice", |row| row["verdict"] == "alive");
+    running.wait_cluster(2 * LIMIT, "advice", |row| row["verdict"] == "alive");
     lab::replication::set_read_only(&servers.primary, true).unwrap();
-    wait_cluster(&running, "closed", |row| row["verdict"] == "closed");
+    running.wait_cluster(2 * LIMIT, "closed", |row| row["verdict"] == "closed");
 }
 
 /// What the monitor's user may not see is named with its GRANT, and what makes advice worse with its cure.

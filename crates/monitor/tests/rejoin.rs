@@ -5,27 +5,20 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{LIMIT, READERS, Running, addr, online, snapshot};
+use common::healing::{ALONE, addrs, healed, looking, start_servers, words};
+use common::{LIMIT, READERS, Row, Running, addr, online};
 use lab::fault::{Lost, Relay};
-use lab::replication::{Replication, fail_over, follow_at, position, promote, wait_for};
-use lab::{Flavor, Options, Server, wait};
+use lab::replication::{fail_over, follow_at, position, promote, wait_for};
+use lab::{Flavor, Server, wait};
 use model::ServerAddr;
 use model::fleet::Operator;
-
-type Row = BTreeMap<&'static str, String>;
+use model::snapshot::Snapshot;
 
 /// A server is watched for 10 s before it counts as taken back, and a stray waits for 10 s before.
 const TAKES: Duration = Duration::from_secs(60);
-
-fn words<'a>(server: &Server, mariadb: &'a str, mysql: &'a str) -> &'a str {
-    match server.flavor() {
-        Flavor::Mariadb => mariadb,
-        Flavor::Mysql => mysql,
-    }
-}
 
 /// A cluster whose servers the proxy takes back.
 struct Bed {
@@ -39,20 +32,10 @@ impl Bed {
     }
 
     fn with(flavor: Flavor, replicas: usize, mode: &str) -> Self {
-        let servers = Replication::start(flavor, replicas, &Options::new().durable()).unwrap();
-        let rights = match flavor {
-            Flavor::Mariadb => {
-                "GRANT READ_ONLY ADMIN, REPLICATION SLAVE ADMIN, REPLICATION MASTER ADMIN, CONNECTION ADMIN, PROCESS, RELOAD ON *.* TO monitor@'%'"
-            }
-            Flavor::Mysql => {
-                "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, SYSTEM_USER, REPLICATION_SLAVE_ADMIN, PROCESS, RELOAD ON *.* TO monitor@'%'"
-            }
-        };
-        servers.primary.sql(rights).unwrap();
-        servers.primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY, by_whom VARCHAR(20))").unwrap();
-        servers.primary.sql("INSERT INTO test.t VALUES (1, 'first')").unwrap();
-        servers.wait_caught_up().unwrap();
-        let servers = servers.into_servers();
+        let servers = start_servers(flavor, replicas, &[]);
+        servers[0].sql("INSERT INTO test.t VALUES (1, 'first')").unwrap();
+        let written = position(&servers[0]).unwrap();
+        servers[1..].iter().for_each(|replica| wait_for(replica, &written).unwrap());
         let running = Running::start(&rejoined(&servers, mode));
         let bed = Self { servers, running };
         bed.running.wait_writer(&bed.servers[0]);
@@ -61,9 +44,8 @@ impl Bed {
     }
 
     fn of(&self, server: &Server) -> Row {
-        let is_it = |row: &Row| row["port"] == server.port().to_string();
-        let empty = || Row::from([("rejoin", String::new()), ("rejoin_why", String::new())]);
-        self.running.table("stats_tidegate_healing_servers").into_iter().find(is_it).unwrap_or_else(empty)
+        let empty = Row::from([("rejoin", String::new()), ("rejoin_why", String::new())]);
+        Some(self.running.healing_server(server)).filter(|row| !row.is_empty()).unwrap_or(empty)
     }
 
     fn reads(&self, server: &Server) -> bool {
@@ -76,14 +58,7 @@ impl Bed {
             let row = self.of(server);
             Some(row).filter(|row| row["rejoin"] == standing && row["rejoin_why"].contains(why))
         });
-        found.unwrap_or_else(|_| panic!("{standing} {why}: {:#?}\n{:#?}", self.of(server), self.events()))
-    }
-
-    fn events(&self) -> Vec<String> {
-        let events = self.running.table("stats_tidegate_events");
-        let is_healing = |row: &&Row| row["kind"] == "healing";
-        let text = |row: &Row| format!("{}: {} -> {}: {}", row["port"], row["from_state"], row["to_state"], row["why"]);
-        events.iter().filter(is_healing).map(text).collect()
+        found.unwrap_or_else(|_| panic!("{standing} {why}: {:#?}\n{:#?}", self.of(server), self.running.healing_events()))
     }
 
     fn errant(&self, server: &Server) -> Vec<String> {
@@ -92,22 +67,12 @@ impl Bed {
     }
 }
 
-fn rejoined(servers: &[Server], mode: &str) -> std::sync::Arc<model::snapshot::Snapshot> {
-    rejoined_at(&servers.iter().map(addr).collect::<Vec<_>>(), mode)
+fn rejoined(servers: &[Server], mode: &str) -> Arc<Snapshot> {
+    rejoined_at(&addrs(servers), mode)
 }
 
-fn rejoined_at(addrs: &[ServerAddr], mode: &str) -> std::sync::Arc<model::snapshot::Snapshot> {
-    let row = |addr: &ServerAddr| format!("{{ address=\"{}\", port={}, hostgroup=10 }}", addr.host, addr.port);
-    let rows: Vec<String> = addrs.iter().map(row).collect();
-    snapshot(&format!(
-        "mysql_variables = {{ monitor_read_only_interval=200, monitor_read_only_timeout=800, replication_username=\"repl\", \
-         replication_password=\"repl-pass\" }}\n\
-         admin_variables = {{ healing_alone=true }}\n\
-         mysql_servers = ( {} )\n\
-         mysql_replication_hostgroups = ( {{ writer_hostgroup=10, reader_hostgroup=20 }} )\n\
-         mysql_healing = ( {{ writer_hostgroup=10, mode=\"{mode}\", dead_ms=1000, apply_ms=3000 }} )",
-        rows.join(", ")
-    ))
+fn rejoined_at(addrs: &[ServerAddr], mode: &str) -> Arc<Snapshot> {
+    healed(addrs, &looking(800), &format!(", mode=\"{mode}\", dead_ms=1000, apply_ms=3000"), ALONE)
 }
 
 fn is_closed(server: &Server) -> bool {
@@ -156,7 +121,7 @@ fn a_clean_former_writer_follows(flavor: Flavor) {
             assert!(!bed.reads(old) || wait::until("the table", Duration::from_secs(1), told).is_ok(), "reads too early: {row:#?}");
             (row["rejoin"] == "follows").then_some(())
         });
-        follows.unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.of(old), bed.events()));
+        follows.unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.of(old), bed.running.healing_events()));
         assert!(is_closed(old));
         assert_eq!(source(old), Some((heir.port().to_string(), true)));
         wait_for(old, &position(heir).unwrap()).unwrap();
@@ -164,13 +129,13 @@ fn a_clean_former_writer_follows(flavor: Flavor) {
         wait::until("its reads", LIMIT, || bed.reads(old).then_some(())).unwrap();
         assert!(bed.errant(old).is_empty());
         wait::until("an event", LIMIT, || {
-            let events = bed.events();
+            let events = bed.running.healing_events();
             let told = |what: &str| events.iter().any(|event| event.contains(what));
             (told("-> closed") && told("-> follows the writer")).then_some(())
         })
         .unwrap();
     }
-    println!("{:#?}", bed.events());
+    println!("{:#?}", bed.running.healing_events());
 }
 
 #[test]
@@ -286,7 +251,7 @@ fn strays(flavor: Flavor) {
     bed.running.monitor.adopt(&addr(stopped)).unwrap();
     bed.wait_standing(stopped, "follows", "");
     assert_eq!(source(stopped), Some((heir.port().to_string(), true)));
-    println!("{:#?}", bed.events());
+    println!("{:#?}", bed.running.healing_events());
 }
 
 #[test]
@@ -383,9 +348,9 @@ fn a_plan_that_fails_is_undone(flavor: Flavor) {
     wait::until("the row", LIMIT, || [one, other].iter().all(|server| received(server).ends_with(number)).then_some(())).unwrap();
     old.kill9();
     wait::until("a plan", 2 * LIMIT, || last_plan(&bed).contains("no server was promoted").then_some(()))
-        .unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.events()));
+        .unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.running.healing_events()));
     let told = last_plan(&bed);
-    println!("{told}\n{:#?}", bed.events());
+    println!("{told}\n{:#?}", bed.running.healing_events());
     assert!(
         told.contains("has not applied its received transactions within 3000 ms") && told.ends_with("everything is as it was"),
         "{told}"
@@ -397,13 +362,13 @@ fn a_plan_that_fails_is_undone(flavor: Flavor) {
         let io = reply.rows().unwrap().field(0, words(server, "Slave_IO_Running", "Replica_IO_Running"));
         assert_eq!(io.as_deref(), Some("Connecting"), "its receiver tries again");
     }
-    assert!(bed.events().iter().any(|event| event.contains("-> plan failed")));
+    assert!(bed.running.healing_events().iter().any(|event| event.contains("-> plan failed")));
     let row = bed.running.table("stats_tidegate_healing").pop().unwrap();
     assert!(row["blocked_by"].contains("the last plan failed") && row["next_step_in_ms"] != "NULL", "{row:#?}");
     drop(holders);
     wait::until("the next plan", TAKES, || last_plan(&bed).contains("was promoted in place of").then_some(()))
-        .unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.events()));
-    println!("{}\n{:#?}", last_plan(&bed), bed.events());
+        .unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.running.healing_events()));
+    println!("{}\n{:#?}", last_plan(&bed), bed.running.healing_events());
     let heir = if is_closed(one) { other } else { one };
     bed.running.wait_writer(heir);
     assert_eq!(heir.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("2"), "what was received is there");
@@ -435,10 +400,11 @@ fn a_writer_that_comes_back_stays() {
     })
     .unwrap();
     old.kill9();
-    wait::until("a plan", 2 * LIMIT, || bed.events().iter().any(|event| event.contains("-> frozen")).then_some(())).unwrap();
+    wait::until("a plan", 2 * LIMIT, || bed.running.healing_events().iter().any(|event| event.contains("-> frozen")).then_some(()))
+        .unwrap();
     old.restart().unwrap();
     let told = wait::until("its end", 2 * LIMIT, || Some(last_plan(&bed)).filter(|told| !told.is_empty())).unwrap();
-    println!("{told}\n{:#?}", bed.events());
+    println!("{told}\n{:#?}", bed.running.healing_events());
     assert!(told.starts_with("no server was promoted") && told.ends_with("everything is as it was"), "{told}");
     drop(holder);
     bed.running.wait_writer(old);
@@ -458,7 +424,11 @@ fn another_healer_is_left_to_its_work() {
     old.kill9();
     let told = wait::until("a plan", 2 * LIMIT, || Some(last_plan(&bed)).filter(|told| !told.is_empty())).unwrap();
     assert!(told.contains("holds the lock 'tidegate.heal'") && told.ends_with("nothing was changed"), "{told}");
-    assert!(is_closed(replica) && !bed.events().iter().any(|event| event.contains("-> frozen")), "{:#?}", bed.events());
+    assert!(
+        is_closed(replica) && !bed.running.healing_events().iter().any(|event| event.contains("-> frozen")),
+        "{:#?}",
+        bed.running.healing_events()
+    );
 }
 
 /// The replica is cut off from the writer, which commits three more transactions and dies: they are reported, and the old writer stays out
@@ -490,7 +460,7 @@ fn what_is_lost_is_reported(flavor: Flavor) {
     relay.silence_all(false);
     relay.cut();
     let told = wait::until("a promotion", TAKES, || Some(last_plan(&bed)).filter(|told| told.contains("was promoted in place of")));
-    let told = told.unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.events()));
+    let told = told.unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.running.healing_events()));
     println!("{told}");
     assert!(told.contains("at least 4 transactions lost: "), "{told}");
     bed.running.wait_writer(heir);
@@ -580,8 +550,8 @@ fn an_opening_without_an_answer(lost: Lost) {
     relay.trap("SET GLOBAL read_only = IF", lost);
     old.kill9();
     let told = wait::until("a plan", TAKES, || Some(last_plan(&bed)).filter(|told| !told.is_empty()));
-    let told = told.unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.events()));
-    println!("{told}\n{:#?}", bed.events());
+    let told = told.unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.running.healing_events()));
+    println!("{told}\n{:#?}", bed.running.healing_events());
     assert_eq!(relay.sprung(), 1);
     match lost {
         Lost::Answer => {

@@ -5,29 +5,19 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Running, snapshot};
+use common::healing::{ALONE, addrs, healed, looking, start_servers, words};
+use common::{LIMIT, Row, Running};
 use lab::client::{Client, ConnectOptions};
-use lab::replication::Replication;
-use lab::{Flavor, Options, Server, wait};
+use lab::{Flavor, Server, wait};
 use model::fleet::Operator;
-
-type Row = BTreeMap<&'static str, String>;
 
 /// A server is watched for 10 s before it counts as taken back.
 const TAKES: Duration = Duration::from_secs(120);
-
-fn words<'a>(server: &Server, mariadb: &'a str, mysql: &'a str) -> &'a str {
-    match server.flavor() {
-        Flavor::Mariadb => mariadb,
-        Flavor::Mysql => mysql,
-    }
-}
 
 /// A cluster of three whose semi-synchronous replication the proxy sets up. It replicates asynchronously at first.
 struct Bed {
@@ -50,53 +40,20 @@ impl Bed {
             }
             Flavor::Mysql => &["--replica-net-timeout=2"],
         };
-        let servers = Replication::start(flavor, 2, &Options::new().durable().args(args.iter().copied())).unwrap();
-        let rights = match flavor {
-            Flavor::Mariadb => {
-                "GRANT READ_ONLY ADMIN, REPLICATION SLAVE ADMIN, REPLICATION MASTER ADMIN, CONNECTION ADMIN, PROCESS, RELOAD ON *.* TO monitor@'%'"
-            }
-            Flavor::Mysql => {
-                "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, SYSTEM_USER, REPLICATION_SLAVE_ADMIN, PROCESS, RELOAD, SELECT ON *.* TO monitor@'%'"
-            }
-        };
-        servers.primary.sql(rights).unwrap();
-        servers.primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY, by_whom VARCHAR(20))").unwrap();
-        servers.wait_caught_up().unwrap();
-        let servers = servers.into_servers();
-        let server = |server: &Server| format!("{{ address=\"{}\", port={}, hostgroup=10 }}", server.host(), server.port());
-        let rows: Vec<String> = servers.iter().map(server).collect();
-        let running = Running::start(&snapshot(&format!(
-            "mysql_variables = {{ monitor_read_only_interval=200, monitor_read_only_timeout=4000, replication_username=\"repl\", \
-             replication_password=\"repl-pass\" }}\n\
-             admin_variables = {{ healing_alone=true }}\n\
-             mysql_servers = ( {} )\n\
-             mysql_replication_hostgroups = ( {{ writer_hostgroup=10, reader_hostgroup=20 }} )\n\
-             mysql_healing = ( {{ writer_hostgroup=10, mode=\"full\", dead_ms=1000, apply_ms=60000, block_ms=0, semi_sync=\"managed\", {row} }} )",
-            rows.join(", ")
-        )));
+        let servers = start_servers(flavor, 2, args);
+        let healing = format!(", mode=\"full\", dead_ms=1000, apply_ms=60000, block_ms=0, semi_sync=\"managed\", {row}");
+        let running = Running::start(&healed(&addrs(&servers), &looking(4_000), &healing, ALONE));
         running.wait_writer(&servers[0]);
         Self { servers, running }
     }
 
-    fn cluster(&self) -> Row {
-        self.running.table("stats_tidegate_healing").pop().unwrap_or_default()
-    }
-
     fn wait_cluster(&self, what: &str, is_so: impl Fn(&Row) -> bool) -> Row {
-        let found = wait::until(what, TAKES, || Some(self.cluster()).filter(|row| !row.is_empty() && is_so(row)));
-        found.unwrap_or_else(|_| panic!("{what}: {:#?}\n{:#?}", self.cluster(), self.events()))
+        self.running.wait_cluster(TAKES, what, is_so)
     }
 
     /// Waits until so many acknowledge, and nothing is amiss.
     fn wait_acks(&self, told: &str) {
         self.wait_cluster(told, |row| row["semi_sync"] == told);
-    }
-
-    fn events(&self) -> Vec<String> {
-        let events = self.running.table("stats_tidegate_events");
-        let is_healing = |row: &&Row| row["kind"] == "healing";
-        let text = |row: &Row| format!("{}: {} -> {}: {}", row["port"], row["from_state"], row["to_state"], row["why"]);
-        events.iter().filter(is_healing).map(text).collect()
     }
 
     fn metric(&self, name: &str) -> f64 {
@@ -105,9 +62,8 @@ impl Bed {
     }
 
     fn standing(&self, server: &Server) -> String {
-        let is_it = |row: &Row| row["port"] == server.port().to_string();
-        let row = self.running.table("stats_tidegate_healing_servers").into_iter().find(is_it);
-        row.map(|row| format!("{}: {}", row["rejoin"], row["rejoin_why"])).unwrap_or_default()
+        let row = self.running.healing_server(server);
+        if row.is_empty() { String::new() } else { format!("{}: {}", row["rejoin"], row["rejoin_why"]) }
     }
 }
 
@@ -180,7 +136,8 @@ impl Clients {
     fn wait_writes(&self, bed: &Bed, what: &str) {
         let begun = self.last.load(Ordering::Acquire);
         let is_newer = || self.noted.lock().unwrap().iter().any(|id| *id > begun).then_some(());
-        wait::until(what, LIMIT, is_newer).unwrap_or_else(|_| panic!("{what}: {:#?}\n{:#?}", bed.cluster(), bed.events()));
+        wait::until(what, LIMIT, is_newer)
+            .unwrap_or_else(|_| panic!("{what}: {:#?}\n{:#?}", bed.running.cluster(), bed.running.healing_events()));
     }
 
     /// Ends them; the rows that they noted.
@@ -213,7 +170,7 @@ fn nothing_acknowledged_is_lost(flavor: Flavor) {
     bed.wait_cluster("a cluster that is ready", |row| row["ready"] == "1" && row["advice"].ends_with("nothing lost"));
     clients.wait_writes(&bed, "writes that wait for acknowledgements");
     let slowest_ms = clients.slowest_ms.load(Ordering::Acquire);
-    println!("slowest commit {slowest_ms} ms, {} rows\n{:#?}", clients.noted.lock().unwrap().len(), bed.events());
+    println!("slowest commit {slowest_ms} ms, {} rows\n{:#?}", clients.noted.lock().unwrap().len(), bed.running.healing_events());
     let old = &bed.servers[0];
     let of_old = ["enabled", "wait_point", "timeout", "wait_no_replica"].map(|name| source_side(old, name));
     assert_eq!(of_old, ["1", "AFTER_SYNC", "4294967295", "1"].map(str::to_owned));
@@ -223,7 +180,7 @@ fn nothing_acknowledged_is_lost(flavor: Flavor) {
 
     old.kill9();
     let row = bed.wait_cluster("a promotion", |row| row["last_plan"].contains("was promoted in place of"));
-    println!("{}\n{:#?}", row["last_plan"], bed.events());
+    println!("{}\n{:#?}", row["last_plan"], bed.running.healing_events());
     assert!(row["last_plan"].contains("nothing lost") && !row["last_plan"].contains("WARNING"), "{}", row["last_plan"]);
     let place = bed.servers.iter().position(|server| row["last_plan"].starts_with(&server.address())).unwrap();
     let (heir, other) = (&bed.servers[place], &bed.servers[3 - place]);
@@ -237,7 +194,8 @@ fn nothing_acknowledged_is_lost(flavor: Flavor) {
 
     old.restart().unwrap();
     let is_back = || Some(bed.standing(old)).filter(|one| one.starts_with("follows") || one.starts_with("errant"));
-    let standing = wait::until("the old writer", TAKES, is_back).unwrap_or_else(|_| panic!("{} {:#?}", bed.standing(old), bed.events()));
+    let standing = wait::until("the old writer", TAKES, is_back)
+        .unwrap_or_else(|_| panic!("{} {:#?}", bed.standing(old), bed.running.healing_events()));
     println!("{standing}");
     clients.wait_writes(&bed, "writes with the old writer back");
     if standing.starts_with("follows") {
@@ -246,7 +204,7 @@ fn nothing_acknowledged_is_lost(flavor: Flavor) {
     }
     let noted = clients.stop();
     assert_eq!(lost(&noted, heir), Vec::<u64>::new(), "of {}", noted.len());
-    println!("{} rows, none is lost\n{:#?}", noted.len(), bed.events());
+    println!("{} rows, none is lost\n{:#?}", noted.len(), bed.running.healing_events());
 }
 
 #[test]
@@ -280,8 +238,8 @@ fn commits_wait_for_a_replica_that_dies_where_nothing_may_be_lost() {
         replica.restart_with(&["--super-read-only=1"]).unwrap();
     });
     bed.wait_acks("2 replicas acknowledge, and 2 must");
-    let is_told = |text: &str| bed.events().iter().any(|event| event.contains(text));
-    assert!(is_told("-> commits wait:") && is_told("-> commits go on:"), "{:#?}", bed.events());
+    let is_told = |text: &str| bed.running.healing_events().iter().any(|event| event.contains(text));
+    assert!(is_told("-> commits wait:") && is_told("-> commits go on:"), "{:#?}", bed.running.healing_events());
 }
 
 /// With another `loss` commits wait for fewer after 3 s, and for all again when it is back.
@@ -294,7 +252,7 @@ fn fewer_acknowledgements_are_enough_where_loss_is_reported() {
     replica.kill9();
     let begun = Instant::now();
     writer.sql("INSERT INTO test.t VALUES (1, 'one is enough')").unwrap();
-    println!("it took {:?}\n{:#?}", begun.elapsed(), bed.events());
+    println!("it took {:?}\n{:#?}", begun.elapsed(), bed.running.healing_events());
     assert_eq!(source_side(writer, "wait_for_replica_count"), "1");
     bed.wait_cluster("a warning", |row| row["semi_sync"].contains("wait for 1, and acks is 2"));
     replica.restart_with(&["--super-read-only=1"]).unwrap();
@@ -328,10 +286,10 @@ fn a_lost_acknowledgement(flavor: Flavor) {
         assert_eq!(bed.metric("tidegate_healing_commits_waiting"), 1.0, "the receiver that connects again brings nothing");
         bed.running.monitor.resume_healing(None).unwrap();
         let row = bed.wait_cluster("the commit", |_| bed.metric("tidegate_healing_commits_waiting") == 0.0);
-        println!("{}\n{:#?}", row["semi_sync"], bed.events());
+        println!("{}\n{:#?}", row["semi_sync"], bed.running.healing_events());
     });
-    let is_told = || bed.events().iter().any(|event| event.contains("FLUSH ERROR LOGS was logged")).then_some(());
-    wait::until("an event", LIMIT, is_told).unwrap_or_else(|_| panic!("{:#?}", bed.events()));
+    let is_told = || bed.running.healing_events().iter().any(|event| event.contains("FLUSH ERROR LOGS was logged")).then_some(());
+    wait::until("an event", LIMIT, is_told).unwrap_or_else(|_| panic!("{:#?}", bed.running.healing_events()));
 }
 
 #[test]
@@ -358,8 +316,9 @@ fn a_writer_with_waiting_commits_is_closed(flavor: Flavor) {
     let place = bed.servers.iter().position(|server| row["last_plan"].starts_with(&server.address())).unwrap();
     old.sigcont();
     let is_closed = || Some(bed.standing(old)).filter(|one| one.starts_with("follows") || one.starts_with("errant"));
-    let standing = wait::until("the old writer", TAKES, is_closed).unwrap_or_else(|_| panic!("{} {:#?}", bed.standing(old), bed.events()));
-    println!("{standing}\n{:#?}", bed.events());
+    let standing = wait::until("the old writer", TAKES, is_closed)
+        .unwrap_or_else(|_| panic!("{} {:#?}", bed.standing(old), bed.running.healing_events()));
+    println!("{standing}\n{:#?}", bed.running.healing_events());
     clients.turn_to(&bed, place);
     assert_eq!(old.scalar("SELECT @@global.read_only").unwrap().as_deref(), Some("1"));
     let noted = clients.stop();
@@ -387,6 +346,6 @@ fn what_is_missing_is_named() {
     drop(bed);
     let bed = Bed::prepare(Flavor::Mariadb, "acks=1", true);
     bed.wait_acks("2 replicas acknowledge, and 1 must");
-    let old = bed.cluster();
+    let old = bed.running.cluster();
     assert_eq!(old["ready"], "1");
 }

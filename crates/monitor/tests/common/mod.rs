@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod healing;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -21,6 +23,9 @@ pub(crate) const READERS: HostgroupId = HostgroupId(20);
 pub(crate) const BACKUP_WRITERS: HostgroupId = HostgroupId(11);
 /// For what happens within milliseconds on a machine with nothing else to do.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// A row of a table, each value as text.
+pub(crate) type Row = BTreeMap<&'static str, String>;
 
 /// The orders that the data plane got.
 #[derive(Debug, Default)]
@@ -228,13 +233,13 @@ impl Running {
     }
 
     /// Waits until a table has a row that is as it should be.
-    pub(crate) fn wait_row(&self, table: &str, is_so: impl Fn(&BTreeMap<&'static str, String>) -> bool) {
+    pub(crate) fn wait_row(&self, table: &str, is_so: impl Fn(&Row) -> bool) {
         let found = lab::wait::until(table, LIMIT, || self.table(table).iter().any(&is_so).then_some(()));
         assert!(found.is_ok(), "no such row: {:#?}", self.table(table));
     }
 
     /// The rows of a table, each as text.
-    pub(crate) fn table(&self, name: &str) -> Vec<BTreeMap<&'static str, String>> {
+    pub(crate) fn table(&self, name: &str) -> Vec<Row> {
         let table = self.monitor.tables().into_iter().find(|table| table.name == name).unwrap();
         let text = |value: Value| match value {
             Value::Null => "NULL".to_owned(),
