@@ -3,6 +3,9 @@
 //! A statement gets its [`Place`] when its answer is complete, before the client has it. It starts on the shadow when all statements that had
 //! ended before it began have ended there too: one counter of ends, one low-water mark. Writes that overlapped start in the order of their
 //! [`Turn`]s, as far as the shadow knows of them. INVARIANT: as for [`crate::Order`], the place with the smallest key may always start.
+//!
+//! The shadow's pages differ from the original's, and so do its gap locks. A statement may wait there for a lock of a transaction whose next
+//! statement waits for this one. The others may then [pass](LiveOrder::pass) it.
 
 use crate::order::{Seqs, Turn};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +57,8 @@ pub struct LiveOrder {
     last_write: u64,
     /// Writes that run there.
     writing: u64,
+    /// Statements that run on the shadow and that the others may pass.
+    passed: u64,
 }
 
 impl LiveOrder {
@@ -106,6 +111,22 @@ impl LiveOrder {
 
     fn is_turn(&self, turn: Turn) -> bool {
         self.turns.first().is_none_or(|(first, _)| *first >= turn)
+    }
+
+    /// It runs on the shadow, and nobody waits for it any more. [`Self::done_passed`] follows in place of [`Self::done`].
+    pub fn pass(&mut self, place: &Place) {
+        self.done(place);
+        self.passed += 1;
+    }
+
+    /// A statement that the others could pass has ended on the shadow.
+    pub fn done_passed(&mut self) {
+        self.passed -= 1;
+    }
+
+    /// Whether such a statement runs: what starts now may lack its effect.
+    pub fn has_passed(&self) -> bool {
+        self.passed > 0
     }
 
     /// It has ended on the shadow, or will not run there.

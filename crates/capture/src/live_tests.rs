@@ -218,3 +218,26 @@ fn nobody_waits_whose_place_may_start() {
     waiting.remove(&behind);
     assert_eq!(waiting.pop(&order), None);
 }
+
+/// On the shadow, an INSERT waits for a gap lock of a transaction, whose next statement began after the INSERT had ended.
+#[test]
+fn others_pass_who_waits_for_them() {
+    let mut order = LiveOrder::default();
+    let insert = order.begin(Locks::Takes);
+    let insert = order.end(insert);
+    let [update, commit] = [Locks::Takes, Locks::Releases].map(|locks| {
+        let begun = order.begin(locks);
+        order.end(begun)
+    });
+    let mut waiting = Waiting::default();
+    waiting.insert(&order, &update, "update");
+    assert!(order.may_start(&insert) && waiting.pop(&order).is_none() && !order.has_passed());
+    order.pass(&insert);
+    assert_eq!((waiting.pop(&order), order.has_passed()), (Some("update"), true));
+    assert!(!order.may_start(&commit), "the order of the others holds");
+    order.done(&update);
+    order.done_passed();
+    assert!(order.may_start(&commit) && !order.has_passed());
+    order.done(&commit);
+    assert_eq!(order.waiting(), 0);
+}

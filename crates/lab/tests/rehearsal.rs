@@ -73,6 +73,10 @@ impl Rehearsal {
         counts.collect::<Vec<_>>().join(", ")
     }
 
+    fn samples(&mut self) -> Vec<Vec<Option<String>>> {
+        self.0.run("SELECT * FROM stats_tidegate_rehearsal_samples").unwrap().table().unwrap()
+    }
+
     fn page(&mut self) -> String {
         let rows = self.0.run("SHOW REHEARSAL 'new'").unwrap().table().unwrap();
         rows.into_iter().map(|row| row.into_iter().flatten().collect::<Vec<_>>().join(": ")).collect::<Vec<_>>().join("\n")

@@ -171,7 +171,8 @@ impl Tally {
 
     /// Whether a sample of this class is wanted of the digest, where `most` are kept.
     pub fn wants_sample(&self, digest: u64, class: Class, most: usize) -> bool {
-        let is_told = matches!(class.weight(), Weight::Bad | Weight::Look);
+        // It is why a session is incomplete.
+        let is_told = matches!(class.weight(), Weight::Bad | Weight::Look) || class == Class::OutOfOrder;
         is_told
             && self.samples.len() < MAX_SAMPLES
             && self.samples.iter().filter(|sample| sample.digest == digest && sample.class == class).count() < most
@@ -306,6 +307,7 @@ mod tests {
             shadow: String::new(),
         };
         assert!(!tally.wants_sample(1, Class::Same, 3) && !tally.wants_sample(1, Class::Noise, 3));
+        assert!(tally.wants_sample(1, Class::OutOfOrder, 3));
         (0..2).for_each(|_| tally.keep(sample.clone()));
         assert!(tally.wants_sample(1, Class::Rows, 3) && !tally.wants_sample(1, Class::Rows, 2));
         (0..MAX_SAMPLES).for_each(|_| tally.keep(sample.clone()));

@@ -6,8 +6,9 @@ use lab::client::{Encoding, Param, Prepared};
 use lab::replication::{Replication, set_read_only, switchover_rights};
 use lab::tidegate::Setting;
 use lab::{Client, Flavor, LabError, Options, Server, Tidegate, wait};
+use rustix::process::Signal;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a shadow may be behind at the end of a test.
 const CATCH_UP: Duration = Duration::from_secs(240);
@@ -149,9 +150,10 @@ fn sums(server: &Server) -> Vec<Option<String>> {
     rows.into_iter().map(|mut row| row.swap_remove(1)).collect()
 }
 
-/// Clients shop, and the rehearsal begins amid of that.
-fn shop(proxy: &Tidegate, clients: usize, rounds: usize) -> Rehearsal {
+/// Clients shop, and the rehearsal begins amid of that. If the proxy `stalls`, it stands still now and then, while servers work.
+fn shop(proxy: &Tidegate, clients: usize, rounds: usize, stalls: bool) -> Rehearsal {
     let done = AtomicU64::new(0);
+    let all = (clients * rounds) as u64;
     std::thread::scope(|scope| {
         for client in 0..clients {
             let done = &done;
@@ -167,8 +169,15 @@ fn shop(proxy: &Tidegate, clients: usize, rounds: usize) -> Rehearsal {
         wait::until("clients at work", Duration::from_secs(60), || (done.load(Ordering::Relaxed) >= part).then_some(())).unwrap();
         let mut admin = wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap();
         let began = admin.run("START REHEARSAL 'new'").unwrap();
-        println!("{began:?}; {} of {} rounds done", done.load(Ordering::Relaxed), clients * rounds);
-        assert!(done.load(Ordering::Relaxed) < (clients * rounds) as u64, "the rehearsal began too late");
+        println!("{began:?}; {} of {all} rounds done", done.load(Ordering::Relaxed));
+        assert!(done.load(Ordering::Relaxed) < all, "the rehearsal began too late");
+        let latest = Instant::now() + CATCH_UP;
+        while stalls && done.load(Ordering::Relaxed) < all && Instant::now() < latest {
+            proxy.signal(Signal::STOP);
+            std::thread::sleep(Duration::from_millis(60));
+            proxy.signal(Signal::CONT);
+            std::thread::sleep(Duration::from_millis(60));
+        }
         Rehearsal(admin)
     })
 }
@@ -176,21 +185,30 @@ fn shop(proxy: &Tidegate, clients: usize, rounds: usize) -> Rehearsal {
 /// Waits until the tables are equal.
 fn equal_in_the_end(servers: &Replication, rehearsal: &mut Rehearsal, catch_up: Duration) {
     let [primary, shadow] = [&servers.primary, &servers.replicas[0]];
-    let is_done = || (rehearsal.get("queued_bytes") == "0" && sums(primary) == sums(shadow)).then_some(());
-    let waited = wait::until("equal tables", catch_up, is_done);
+    let mut is_done = || {
+        let is_whole = rehearsal.number("given_up") == 0;
+        assert!(is_whole, "{}\n{:#?}", rehearsal.page(), rehearsal.samples());
+        (rehearsal.get("queued_bytes") == "0" && sums(primary) == sums(shadow)).then_some(())
+    };
+    let waited = wait::until("equal tables", catch_up, &mut is_done);
     assert!(waited.is_ok(), "{:?} and {:?}\n{}", sums(primary), sums(shadow), rehearsal.page());
 }
 
 fn whole_sessions(flavor: Flavor) {
-    copy_whole_sessions(flavor, 8, 200, CATCH_UP);
+    copy_whole_sessions(flavor, 40, 80, false, CATCH_UP);
 }
 
-fn copy_whole_sessions(flavor: Flavor, clients: usize, rounds: usize, catch_up: Duration) {
+/// Replies come late and in another order than the servers gave them.
+fn whole_sessions_beside_stalls(flavor: Flavor) {
+    copy_whole_sessions(flavor, 24, 60, true, CATCH_UP);
+}
+
+fn copy_whole_sessions(flavor: Flavor, clients: usize, rounds: usize, stalls: bool, catch_up: Duration) {
     let servers = servers(flavor);
     create(&servers.primary);
     servers.wait_caught_up().unwrap();
     let proxy = proxy(&servers, &[("on_full", "wait".into()), ("wait_ms", 60_000.into())]);
-    let mut rehearsal = shop(&proxy, clients, rounds);
+    let mut rehearsal = shop(&proxy, clients, rounds, stalls);
     equal_in_the_end(&servers, &mut rehearsal, catch_up);
     let page = rehearsal.page();
     println!("{page}");
@@ -273,7 +291,7 @@ fn lose_the_youngest_sessions(flavor: Flavor, clients: usize, queue_mb: i64) {
     assert_eq!(rehearsal.number("bad"), 0, "{page}");
 }
 
-lab::each!(whole_sessions, a_stopped_shadow_loses_the_youngest_sessions);
+lab::each!(whole_sessions, whole_sessions_beside_stalls, a_stopped_shadow_loses_the_youngest_sessions);
 
 /// The same at size. Too long for each run: `cargo test -p lab --test rehearsal at_size -- --ignored --nocapture --test-threads 1`.
 mod at_size {
@@ -283,7 +301,7 @@ mod at_size {
     /// Clients, transactions of each, and how long the shadow may be behind at the end.
     fn copies(flavor: Flavor) {
         let size = |name: &str, default| std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default);
-        copy_whole_sessions(flavor, size("LAB_CLIENTS", 40), size("LAB_ROUNDS", 3_000), Duration::from_secs(3_600));
+        copy_whole_sessions(flavor, size("LAB_CLIENTS", 40), size("LAB_ROUNDS", 3_000), false, Duration::from_secs(3_600));
     }
 
     #[test]

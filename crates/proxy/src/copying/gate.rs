@@ -39,7 +39,7 @@ impl Beginning {
     fn ends(&mut self, end: impl FnOnce(&mut LiveOrder, Begun) -> Place) -> Option<OrderTicket> {
         let begun = self.begun.take()?;
         let place = end(&mut lock(&self.copying.gate).order, begun);
-        Some(OrderTicket { copying: Arc::clone(&self.copying), place })
+        Some(OrderTicket { copying: Arc::clone(&self.copying), place, is_raced: place.is_raced, is_passed: false })
     }
 }
 
@@ -55,21 +55,25 @@ impl Drop for Beginning {
 pub(crate) struct OrderTicket {
     copying: Arc<Copying>,
     place: Place,
+    is_raced: bool,
+    /// Nobody waits for it any more.
+    is_passed: bool,
 }
 
 impl OrderTicket {
-    /// Whether a write of another session ran beside it at the original.
+    /// Whether a write of another session ran beside it at the original, or runs beside it out of order.
     pub(crate) fn is_raced(&self) -> bool {
-        self.place.is_raced
+        self.is_raced
     }
 
     /// Waits until it may start.
-    pub(crate) async fn turn(&self) {
+    pub(crate) async fn turn(&mut self) {
         poll_fn(|cx| {
             let mut gate = lock(&self.copying.gate);
             let Gate { order, waiting } = &mut *gate;
             if order.may_start(&self.place) {
                 waiting.remove(&self.place);
+                self.is_raced |= order.has_passed();
                 return Poll::Ready(());
             }
             waiting.insert(order, &self.place, cx.waker().clone());
@@ -77,17 +81,33 @@ impl OrderTicket {
         })
         .await;
     }
-}
 
-impl Drop for OrderTicket {
-    fn drop(&mut self) {
+    /// It runs, and may wait for a lock of a transaction that waits for it: the others need not wait any more.
+    pub(crate) fn pass(&mut self) {
+        if !std::mem::replace(&mut self.is_passed, true) {
+            self.is_raced = true;
+            self.leave(|order, place| order.pass(place));
+        }
+    }
+
+    fn leave(&self, leave: impl FnOnce(&mut LiveOrder, &Place)) {
         let woken: Vec<Waker> = {
             let mut gate = lock(&self.copying.gate);
             let Gate { order, waiting } = &mut *gate;
             waiting.remove(&self.place);
-            order.done(&self.place);
+            leave(order, &self.place);
             std::iter::from_fn(|| waiting.pop(order)).collect()
         };
         woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for OrderTicket {
+    fn drop(&mut self) {
+        if self.is_passed {
+            lock(&self.copying.gate).order.done_passed();
+        } else {
+            self.leave(LiveOrder::done);
+        }
     }
 }

@@ -19,7 +19,7 @@ use sql::{Analysis, Facts, Kind};
 use std::collections::HashMap;
 use std::future::pending;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,6 +42,8 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 const BEFORE_PRESSING: Duration = Duration::from_millis(100);
 /// Attempts of a statement that ended by a lock before it had a transaction.
 const ATTEMPTS: u32 = 3;
+/// How long a statement may run on the shadow, beside four times the original's time, until the others pass it. Half of `order_wait_ms` at most.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A prepared statement on the shadow.
 struct ShadowStatement {
@@ -336,7 +338,7 @@ impl Player {
     }
 
     /// Waits for the turn of a statement. A connection is made before, so that no other session waits while it is made.
-    async fn turn(&mut self, ticket: &OrderTicket) {
+    async fn turn(&mut self, ticket: &mut OrderTicket) {
         let copying = Arc::clone(&self.copying);
         if self.opens.is_some() && self.opening.is_none() {
             let permit = tokio::select! {
@@ -400,7 +402,7 @@ impl Player {
         format!("SET innodb_lock_wait_timeout={seconds}, lock_wait_timeout={seconds}{pins}")
     }
 
-    async fn run(&mut self, command: CopiedCommand) {
+    async fn run(&mut self, mut command: CopiedCommand) {
         if !self.has_session() {
             return self.copying.run.skip(Skip::Incomplete);
         }
@@ -410,7 +412,8 @@ impl Player {
                 return;
             }
         }
-        if let Some(ticket) = &command.ticket {
+        let mut ticket = command.ticket.take();
+        if let Some(ticket) = &mut ticket {
             self.turn(ticket).await;
         }
         if self.strand.is_gone() || !self.open().await {
@@ -422,13 +425,26 @@ impl Player {
         let limit_ms = self.copying.run.plan.order_wait_ms + MAX_RUN_MS + original_us / 100;
         let was_open = self.is_in_transaction();
         self.has_role |= mirror::may_set_role(&command.analysis);
-        self.is_raced = command.ticket.as_ref().is_some_and(OrderTicket::is_raced) || was_open && self.is_raced;
+        self.is_raced = ticket.as_ref().is_some_and(OrderTicket::is_raced) || was_open && self.is_raced;
         // Of others, a part may be committed.
         let Analysis { kind, facts, .. } = command.analysis;
         let is_rows = matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
         let is_whole = is_rows && !facts.contains(Facts::MULTI);
         for attempt in 1.. {
-            match timeout(Duration::from_millis(limit_ms), self.act(&command)).await {
+            let patience = PATIENCE + Duration::from_micros(original_us.saturating_mul(4));
+            let patience = patience.min(Duration::from_millis(self.copying.run.plan.order_wait_ms / 2));
+            let heard = {
+                let mut act = pin!(timeout(Duration::from_millis(limit_ms), self.act(&command)));
+                match timeout(patience, &mut act).await {
+                    Ok(heard) => heard,
+                    Err(_) => {
+                        ticket.iter_mut().for_each(OrderTicket::pass);
+                        act.await
+                    }
+                }
+            };
+            self.is_raced |= ticket.as_ref().is_some_and(OrderTicket::is_raced);
+            match heard {
                 Ok(Ok(Some(heard))) => {
                     let is_by_lock = heard.answer.error.is_some_and(rehearsal::is_of_locks);
                     if is_by_lock && !was_open && is_whole && attempt < ATTEMPTS {
