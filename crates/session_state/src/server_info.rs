@@ -1,6 +1,7 @@
 //! What a server says of itself, and what follows from its version.
 
 use serde::{Deserialize, Serialize};
+use sql::Builtins;
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use wire::charset::{self, Collation, Flavor};
@@ -115,6 +116,14 @@ impl ServerInfo {
 
     fn is_mariadb_since(&self, since: (u32, u32, u32)) -> bool {
         self.flavor == Flavor::MariaDb && numbers(&self.version).is_some_and(|version| version >= since)
+    }
+}
+
+/// The built-in functions of a family of servers.
+pub fn builtins_of(flavor: Flavor) -> Builtins {
+    match flavor {
+        Flavor::MySql => Builtins::MySql,
+        Flavor::MariaDb => Builtins::MariaDb,
     }
 }
 

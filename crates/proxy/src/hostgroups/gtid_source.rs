@@ -1,7 +1,7 @@
 //! GTIDs that the proxy chooses for transactions beforehand, so that a COMMIT whose answer was lost can be looked up.
 //!
 //! Pure but for chance: one source (UUID) for each hostgroup and run of the proxy, drawn when it is first wanted, so that no
-//! number is ever given out twice; and its numbers. Numbers that were certainly not used come back, because every number that
+//! number is ever given out twice; and its numbers. GtidNumbers that were certainly not used come back, because every number that
 //! is left out makes `gtid_executed` of the servers longer.
 
 use std::collections::BTreeSet;
@@ -19,13 +19,6 @@ pub(crate) struct AssignedGtid {
     number: u64,
 }
 
-#[cfg(test)]
-impl AssignedGtid {
-    pub(crate) fn of(source: &str, number: u64) -> Self {
-        Self { source: source.into(), number }
-    }
-}
-
 impl fmt::Display for AssignedGtid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.source, self.number)
@@ -36,13 +29,13 @@ impl fmt::Display for AssignedGtid {
 #[derive(Debug, Default)]
 pub(crate) struct GtidSource {
     source: OnceLock<Arc<str>>,
-    numbers: Mutex<Numbers>,
+    numbers: Mutex<GtidNumbers>,
     /// Process clock (ms) plus one of the last line in the log; 0 for none.
     told_ms: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Numbers {
+struct GtidNumbers {
     /// Given out so far.
     used: u64,
     /// Of those, given back.
@@ -84,7 +77,7 @@ impl GtidSource {
         self.told_ms.fetch_update(Ordering::AcqRel, Ordering::Acquire, is_due).is_ok()
     }
 
-    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+    fn numbers(&self) -> MutexGuard<'_, GtidNumbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

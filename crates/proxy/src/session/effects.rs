@@ -1,5 +1,6 @@
 //! What a statement did to the session: state, pins, schema epoch. From the server's word first, from the text else.
 
+use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::connection::Connection;
@@ -8,14 +9,14 @@ use super::frontend::Frontend;
 use super::question::{Door, door};
 use super::route::Directions;
 use super::setting::assignments;
-use super::tracked::contains_word;
 use super::untracked::{UNKNOWN_STATEMENT, mentions_role};
 use super::wants::Wants;
-use super::{Session, charsets};
 use crate::workers::safety::Safety;
+use session_state::charsets;
 use session_state::facts::{SessionFacts, counts_found_rows};
 use session_state::pins::PinReason;
 use session_state::routines::has_word;
+use session_state::words::{contains, contains_word};
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, LockCall, MultiByte, Target, Token, TokenKind, Value};
 use std::sync::atomic::Ordering;
 use wire::codes;
@@ -464,10 +465,6 @@ fn may_read_text(sql_mode: &[u8]) -> bool {
 /// Is this text perhaps another one in the other of these character sets?
 fn differ_on(sql: &[u8], before: MultiByte, after: MultiByte) -> bool {
     before != after && !(before.reads_alike(sql) && after.reads_alike(sql))
-}
-
-pub(super) fn contains(sql: &[u8], word: &[u8]) -> bool {
-    sql.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }
 
 /// Kinds of statements that leave the session's state alone, but for what stored code does.

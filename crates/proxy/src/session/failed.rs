@@ -8,9 +8,9 @@
 use super::effects::{Effects, changes_data_at_most};
 use super::frontend::Frontend;
 use super::query::shows_diagnostics;
-use super::question::Question;
 use session_state::facts::FailedCalls;
 use session_state::pins::PinReason;
+use session_state::question::Question;
 use sql::{Analysis, Facts, Kind};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;

@@ -6,7 +6,7 @@
 use super::Session;
 use super::fault::Fault;
 use super::frontend::Frontend;
-use super::question::{Door, Question};
+use super::question::Door;
 use super::statements::Statements;
 use super::user_variables::UNSET;
 use super::wants::Wants;
@@ -14,6 +14,7 @@ use crate::backends::backend::Backend;
 use crate::workers::worker::Worker;
 use session_state::collected::Collected;
 use session_state::pins::Pins;
+use session_state::question::Question;
 use session_state::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, Text, Variables, type_of_null};
 use session_state::statement_key::{StatementKey, ValuesAtPrepare};
 use sql::{Analysis, Facts};

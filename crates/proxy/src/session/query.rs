@@ -1,22 +1,23 @@
 //! COM_QUERY: what is sent for a text, and what its reply says.
 
+use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
-use super::effects::contains;
 use super::frontend::Frontend;
 use super::hand::AtHand;
-use super::literals::{patch, patches, several_kept, substituted};
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
 use super::question::door;
 use super::route::{Router, packets_of};
 use super::setting::teaches;
+use super::substituted::{patch, patches, several_kept, substituted};
 use super::wants::Wants;
-use super::{Session, charsets};
 use crate::backends::backend::put_command;
 use crate::workers::worker::is_long;
+use session_state::charsets;
 use session_state::facts::{SessionFacts, leaves_out_rows};
 use session_state::tableless::reads_table;
+use session_state::words::contains;
 use sql::{Analysis, Facts, Kind, Offset};
 use traces::Parent;
 use wire::codec::put_lenenc_bytes;

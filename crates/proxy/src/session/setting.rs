@@ -1,18 +1,20 @@
 //! SET: what it gave the session, as far as the server's tracker does not tell, and whether that can be repeated without a server.
 
-use super::charsets::{self, Hidden};
 use super::command::Incoming;
 use super::connection::Connection;
-use super::effects::{Effects, contains};
-use super::question::{Door, Question, door};
+use super::effects::Effects;
+use super::question::{Door, door};
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
 use crate::statements::memory::{Change, SetEffect};
+use session_state::charsets::{self, Hidden};
 use session_state::pins::{PinReason, WISHES};
+use session_state::question::Question;
 use session_state::state::{
     CHARSETS, CLIENT_COLLATION, NAMED_COLLATIONS, RESULTS_COLLATION, assignment_rank, canonical, displaced_by, follower_of,
 };
+use session_state::words::contains;
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;

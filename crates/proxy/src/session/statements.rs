@@ -2,7 +2,6 @@
 
 use super::backends::Backends;
 use super::command::Incoming;
-use super::effects::contains;
 use super::frontend::Frontend;
 use crate::backends::backend::Numbers;
 use crate::statements::stmt_cache::{Apart, Prepared, StatementCache};
@@ -14,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use session_state::collected::ServerError;
 use session_state::state::Text;
 use session_state::statement_key::{Meaning, StatementKey};
+use session_state::words::contains;
 use slab::Slab;
 use sql::{Analysis, Fact, LexMode};
 use std::cell::Cell;

@@ -2,7 +2,7 @@
 
 use super::backends::Backends;
 use super::connection::Connection;
-use super::effects::{Effects, contains};
+use super::effects::Effects;
 use super::setting::assignments;
 use super::sync::AUTOCOMMIT;
 use super::untracked::LOCK_TIMEOUTS;
@@ -11,6 +11,7 @@ use crate::backends::connect::is_of_no_session;
 use session_state::held::TRACK_GTIDS;
 use session_state::pins::PinReason;
 use session_state::state::{CLIENT_COLLATION, RESULTS_COLLATION, Text, assignment_rank, canonical, displaced_by, is_nullable};
+use session_state::words::{contains, contains_word};
 use sql::{Analysis, Facts, Kind, LexMode, Target, Value};
 use wire::flags::StatusFlags;
 use wire::reframe::{ReplyFacts, TrackFilter};
@@ -233,10 +234,6 @@ fn variable_list(value: &[u8]) -> Vec<String> {
     String::from_utf8_lossy(value).split(',').map(|v| v.trim().to_ascii_lowercase()).filter(|v| !v.is_empty()).collect()
 }
 
-pub(super) fn contains_word(value: &[u8], word: &[u8]) -> bool {
-    value.split(|b| *b == b',').any(|w| w.eq_ignore_ascii_case(word))
-}
-
 /// Was the last that a text assigned to this variable its default?
 fn ends_in_default(name: &str, sql: &[u8], analysis: &Analysis, lex: sql::LexMode) -> bool {
     let all = assignments(sql, analysis, lex);
@@ -306,8 +303,5 @@ mod tests {
     fn a_list_of_variables_is_read_as_servers_read_it() {
         assert_eq!(variable_list(b" Time_Zone,,autocommit , "), ["time_zone", "autocommit"]);
         assert!(variable_list(b"").is_empty());
-        for (word, expected) in [(&b"ANSI_QUOTES"[..], true), (b"ansi_quotes", true), (b"ANSI", false), (b"QUOTES", false)] {
-            assert_eq!(contains_word(b"STRICT_ALL_TABLES,ANSI_QUOTES", word), expected);
-        }
     }
 }

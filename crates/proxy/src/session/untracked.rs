@@ -2,10 +2,11 @@
 
 use super::backends::Backends;
 use super::connection::Connection;
-use super::effects::{Effects, changes_data_at_most, contains, verb};
+use super::effects::{Effects, changes_data_at_most, verb};
 use super::tracked::{has_set_var, is_observed};
 use super::wants::Wants;
 use session_state::pins::{PinReason, Trace};
+use session_state::words::contains;
 use sql::{Analysis, Facts, Kind, Lexer, TokenKind};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;

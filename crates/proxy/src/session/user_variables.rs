@@ -9,16 +9,17 @@
 //! [`state::diff`](session_state::state::diff) brings another connection to the known values.
 
 use super::backends::{BOUND, Backends};
-use super::charsets;
 use super::effects::{Effects, may_name_others};
-use super::literals::{NO_TYPE, is_bare_null, is_null, literals, null_of, of_type};
-use super::question::{Door, Question};
+use super::question::Door;
 use super::route::Router;
 use super::wants::Wants;
 use crate::workers::counters::count;
 use model::HostgroupId;
 use model::snapshot::RuleMultiplex;
+use session_state::charsets;
+use session_state::literals::{NO_TYPE, is_bare_null, is_null, literals, null_of, of_type};
 use session_state::pins::{PinReason, Pins, UNSEEN};
+use session_state::question::Question;
 use session_state::state::{MOST_USER_VARIABLES, State, Text, Variables};
 use session_state::statement_key::ValuesAtPrepare;
 use sql::{Analysis, Facts};

@@ -6,6 +6,7 @@ use model::{HostgroupId, Listen};
 use session_state::class::Class;
 use session_state::state::{State, Text, Variables};
 use session_state::statement_key::StatementKey;
+use session_state::stored::Body;
 use sql::Routine;
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -72,26 +73,6 @@ impl AnswerSource<'_> {
         let session = self.session.unwrap_or(u64::MAX).to_le_bytes();
         [&hostgroup[..], &server, &class, &session, self.version.as_bytes(), &[0], self.user.as_bytes(), &[0], text].concat().into()
     }
-}
-
-/// What a stored routine may leave on its connection that servers do not tell of.
-#[derive(Clone, Debug)]
-pub(crate) enum Body {
-    /// There is none of that name, as far as the user may know.
-    Missing,
-    /// It was not understood, or the user may not read it.
-    Unreadable,
-    /// It was read.
-    Read {
-        /// It leaves something itself.
-        leaves: bool,
-        /// Perhaps a role, which no reset takes away.
-        role: bool,
-        /// It may name tables, or reads user variables, which MySQL makes NULL then.
-        has_more: bool,
-        /// What it calls, with schemas.
-        calls: Rc<[Routine]>,
-    },
 }
 
 struct KnownBody {

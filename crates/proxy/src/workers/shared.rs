@@ -29,7 +29,7 @@ use model::refusals::Refusals;
 use model::snapshot::{HostgroupAttributes, Password, Snapshot, User};
 use model::{HostgroupId, ServerAddr, ServerKey};
 use session_state::routines::Definitions;
-use session_state::server_info::ServerInfo;
+use session_state::server_info::{ServerInfo, builtins_of};
 use sql::Builtins;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -571,14 +571,6 @@ fn attributes_of(snapshot: &Snapshot, id: HostgroupId) -> HostgroupAttributes {
     match snapshot.hostgroup(id) {
         Some(hostgroup) => hostgroup.attributes.clone(),
         None => HostgroupAttributes::from_variables(&snapshot.vars),
-    }
-}
-
-/// The built-in functions of a family of servers.
-pub(crate) fn builtins_of(flavor: Flavor) -> Builtins {
-    match flavor {
-        Flavor::MySql => Builtins::MySql,
-        Flavor::MariaDb => Builtins::MariaDb,
     }
 }
 

@@ -16,7 +16,7 @@ use crate::session::frontend::Frontend;
 use crate::session::guard::guarded;
 use crate::session::hand::AtHand;
 use crate::session::plan::Plan;
-use crate::session::question::{Door, Question, door};
+use crate::session::question::{Door, door};
 use crate::session::recovery::Recovery;
 use crate::session::relay::{Outgoing, tells_client_gtids};
 use crate::session::sync::Ahead;
@@ -25,6 +25,7 @@ use session_state::causal::Writing;
 use session_state::certainty;
 use session_state::collected::ServerError;
 use session_state::pins::PinReason;
+use session_state::question::Question;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use wire::codec::Reader;
@@ -298,7 +299,7 @@ impl Recovery {
     /// uses it up at once.
     async fn is_unused(&self, door: &mut Door<'_>) -> bool {
         let Some(assignment) = self.assigned_gtid.as_ref() else { return false };
-        match door.ask(Question::IsApplied(&assignment.gtid)).await {
+        match door.ask(Question::IsApplied(&assignment.gtid.to_string())).await {
             Ok(reply) => reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0")),
             Err(_) => {
                 door.at.backend = None;

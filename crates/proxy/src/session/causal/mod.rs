@@ -7,23 +7,25 @@
 
 pub(super) mod token;
 
+use super::Session;
 use super::acquire::interruption;
 use super::backends::Backends;
 use super::failed::REFUSED;
 use super::fault::Fault;
 use super::hand::AtHand;
-use super::question::{Door, Question, door};
+use super::question::{Door, door};
 use super::relay::Outgoing;
 use super::sync::Ahead;
 use super::wants::Wants;
-use super::{Session, charsets};
 use crate::backends::backend::Backend;
 use crate::workers::counters::count;
 use model::HostgroupId;
 use model::settings::CausalReads;
 use session_state::causal::{CausalRole, Origin, Writes, Writing};
+use session_state::charsets::narrow;
 use session_state::facts::is_about_diagnostics;
 use session_state::held::{TRACK_GTIDS, Tracking};
+use session_state::question::Question;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::task::{Context, Waker};
@@ -132,7 +134,7 @@ impl Causality {
             door.at.backend = None;
             return;
         };
-        let told = reply.rows.first().and_then(|row| charsets::narrow(Reader::new(row).lenenc_bytes().ok()?));
+        let told = reply.rows.first().and_then(|row| narrow(Reader::new(row).lenenc_bytes().ok()?));
         if let (Some(told), Some(writes), Some(backend)) = (told, self.writes.as_mut(), door.at.backend.as_ref()) {
             writes.answered(&backend.core.end(), asked_ms, flavor, &told);
         }

@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::session::bed::{Bed, error, ok, packet_of, result_of};
-use Flavor::{MariaDb, MySql};
 use session_state::insert_id::Word;
-use wire::codec::put_lenenc_bytes;
+use session_state::views::SchemaTable;
+use sql::Routine;
+use std::fmt::Write as _;
+use wire::charset::Flavor::{self, MariaDb, MySql};
 use wire::reframe::ReplyFacts;
+use wire::reply::ReplyKind;
 
 /// What lives as long as the tests.
 fn kept<T>(value: T) -> &'static T {
@@ -15,7 +18,7 @@ fn kept<T>(value: T) -> &'static T {
 /// Each question with its name, and the servers that may be asked it.
 fn every() -> Vec<(&'static str, &'static [Flavor], Question<'static>)> {
     let (both, mysql, mariadb) = (&[MariaDb, MySql][..], &[MySql][..], &[MariaDb][..]);
-    let gtid = kept(AssignedGtid::of("3e11fa47-71ca-11e1-9e33-c80aa9429562", 7));
+    let gtid = "3e11fa47-71ca-11e1-9e33-c80aa9429562:7";
     let (expressions, names) = (kept(["@@session.sql_mode".to_owned()]), kept(["a".to_owned()]));
     let routine = kept(Routine { schema: Some("test".into()), name: "nothing".into(), is_procedure: true });
     let table = kept(SchemaTable { schema: "information_schema".into(), name: "TABLES".into() });
@@ -182,36 +185,6 @@ fn knows_nothing() -> Bed {
     let calls = Word { id: 0, changes_unseen: true, inserts: false, failed: false, is_certain: false };
     bed.facts.insert_id.replied(calls, None);
     bed
-}
-
-#[test]
-fn a_name_is_quoted_in_each_question() {
-    let names = ["a`b".to_owned(), "c".to_owned()];
-    let text = Question::UserVariables { names: &names, max: 9 }.text();
-    assert!(text.starts_with("SELECT IF(LENGTH(@`a``b`)<=9,@`a``b`,NULL),") && text.contains(",IF(LENGTH(@`c`)<=9,@`c`,NULL),"), "{text}");
-    let routine = Routine { schema: Some("s`t".into()), name: "f`g".into(), is_procedure: false };
-    assert_eq!(Question::Body(&routine).text(), "SHOW CREATE FUNCTION `s``t`.`f``g`");
-}
-
-#[test]
-fn values_are_plain_bytes_where_results_may_come_in_any_character_set() {
-    let expressions = ["@@a".to_owned(), "@@b".to_owned()];
-    for (as_bytes, expected) in [(false, "SELECT @@a,@@b"), (true, "SELECT CAST(@@a AS BINARY),CAST(@@b AS BINARY)")] {
-        assert_eq!(Question::Values { expressions: &expressions, as_bytes }.text(), expected);
-    }
-}
-
-#[test]
-fn numbers_are_read_in_whatever_character_set_they_come() {
-    let row = |columns: &[&[u8]]| {
-        let mut row = Vec::new();
-        columns.iter().for_each(|column| put_lenenc_bytes(&mut row, column));
-        numbers_in(&row)
-    };
-    assert_eq!(row(&[b"7", b"18446744073709551615"]), [Some(7), Some(u64::MAX)]);
-    assert_eq!(row(&[b"\x004\x002", b"x"]), [Some(42), None]);
-    assert_eq!(row(&[b"7"]), [Some(7), None]);
-    assert_eq!(numbers_in(&[0xfb]), [None, None], "NULL");
 }
 
 /// Files that send commands to the backend at hand otherwise: what a client sent, what goes with it in one write, and a replay.
