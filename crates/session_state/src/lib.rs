@@ -13,6 +13,7 @@ pub mod charsets;
 pub mod class;
 pub mod collected;
 pub mod definition;
+pub mod door;
 pub mod facts;
 pub mod flavors;
 pub mod gtid;

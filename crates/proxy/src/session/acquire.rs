@@ -2,12 +2,12 @@
 
 use super::Session;
 use super::backends::Backends;
+use super::door::door;
 use super::end::End;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::leave::BackendAtStart;
-use super::question::door;
 use super::recovery::Recovery;
 use super::replay::NO_LIMIT;
 use super::wants::Wants;

@@ -4,9 +4,9 @@
 
 use super::assigned_gtid::{is_plain, plain_words};
 use super::connection::Connection;
+use super::door::ServerDoor;
 use super::frontend::Frontend;
 use super::guard::guarded;
-use super::question::Door;
 use super::route::{Router, StatementText};
 use super::take_up::take_up_any;
 use super::wants::Wants;
@@ -25,6 +25,7 @@ use model::HostgroupId;
 use model::snapshot::User;
 use serde::{Deserialize, Serialize};
 use session_state::class::{Class, LaneKey};
+use session_state::door::Asker;
 use session_state::pins::{PinReason, PinSet, Pins, WISHES};
 use session_state::server_info::ServerInfo;
 use sql::{Analysis, Facts, Kind, LexMode};
@@ -201,7 +202,7 @@ impl Frontend {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// What the session has to know itself, as soon as it is elsewhere.
     pub(super) async fn read_before_leaving(&mut self) {
         self.read_or_lose().await;
@@ -218,7 +219,8 @@ impl Door<'_> {
                 // As was seen now.
                 return;
             }
-            self.facts.end_insert_delay(&mut self.at.pins);
+            let Asker { at, facts, .. } = &mut self.0;
+            facts.end_insert_delay(&mut at.pins);
             ENDS.iter().for_each(|reason| self.at.pins.end(reason));
         }
         if !self.at.pins.set().is_empty() {

@@ -1,7 +1,7 @@
 //! Character sets of a session: the server is asked for those in force after each change.
 
 use super::connection::Connection;
-use super::question::Door;
+use super::door::ServerDoor;
 use super::wants::Wants;
 use crate::statements::memory::Change;
 use session_state::charsets::{HIDING, Hidden, told_collation};
@@ -15,7 +15,7 @@ use wire::codec::Reader;
 impl Wants {
     /// Asks the held backend for the character sets in force, and notes them with what the statement did to the `hidden`
     /// collations. False when not all is known.
-    pub(super) async fn ask_for_charsets(&mut self, door: &mut Door<'_>, hidden: &[Hidden; 2]) -> bool {
+    pub(super) async fn ask_for_charsets(&mut self, door: &mut ServerDoor<'_>, hidden: &[Hidden; 2]) -> bool {
         let Ok(reply) = door.ask(Question::Charsets).await else { return false };
         let at = &mut *door.at;
         let Some(row) = reply.rows.first() else { return false };

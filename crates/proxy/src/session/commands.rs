@@ -3,12 +3,12 @@
 use super::Session;
 use super::command::Incoming;
 use super::command_sql::{self, sql_of};
+use super::door::door;
 use super::end::End;
 use super::execute::phase_of;
 use super::fault::Fault;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
-use super::question::door;
 use crate::backends::cleaning::{self, outlives_reset};
 use crate::logs::audit::AuditEvent;
 use crate::workers::mailbox::KillKind;

@@ -3,9 +3,9 @@
 
 use super::Session;
 use super::backends::Backends;
+use super::door::ServerDoor;
 use super::end::End;
 use super::fault::Fault;
-use super::question::Door;
 use super::statements::{ClientStatement, Statements};
 use session_state::facts::SessionFacts;
 use session_state::pins::PinReason;
@@ -164,14 +164,14 @@ impl Statements {
     }
 
     /// To where the statement's cursor is open.
-    pub(super) async fn travel_to_cursor(&mut self, door: &mut Door<'_>, id: u32) {
+    pub(super) async fn travel_to_cursor(&mut self, door: &mut ServerDoor<'_>, id: u32) {
         if let Some(hostgroup) = self.get(id).and_then(|statement| statement.marks.cursor) {
             door.travel(hostgroup).await;
         }
     }
 
     /// The same; while a transaction or the like keeps the session from going there, the cursor is ended instead.
-    pub(super) async fn travel_to_cursor_or_end(&mut self, door: &mut Door<'_>, id: u32) {
+    pub(super) async fn travel_to_cursor_or_end(&mut self, door: &mut ServerDoor<'_>, id: u32) {
         self.travel_to_cursor(door, id).await;
         let Some(elsewhere) = self.get(id).and_then(|s| s.marks.cursor).filter(|place| *place != door.at.hostgroup()) else {
             return;
@@ -184,7 +184,7 @@ impl Statements {
 
     /// The statement is executed again: its cursor is over, and MySQL would send columns without rows. Long data that was sent since is
     /// with the same statement of the server, to which both are left.
-    pub(super) async fn end_cursor_ahead(&mut self, door: &mut Door<'_>, id: u32) -> Result<(), End> {
+    pub(super) async fn end_cursor_ahead(&mut self, door: &mut ServerDoor<'_>, id: u32) -> Result<(), End> {
         self.travel_to_cursor_or_end(door, id).await;
         if self.get(id).is_some_and(|statement| statement.marks.long_data) {
             return Ok(());

@@ -1,7 +1,6 @@
-//! The door through which the proxy asks the server of a session: [`Door::ask`].
+//! The session's [`Door`]: how questions reach the server at hand, and within which limits.
 //!
-//! INVARIANT: the door first reads what a question [clobbers](Question::clobbers) and only the server knows, so that no caller has to.
-//! It also notes what an answer leaves on the connection.
+//! It also notes what an answer leaves on the connection. What a question clobbers is read first, by the [`Asker`].
 
 use super::Session;
 use super::backends::Backends;
@@ -10,14 +9,16 @@ use super::guard::{guarded, unless_killed};
 use crate::backends::backend::{Backend, put_command, put_query};
 use crate::net::buffer::BufferPool;
 use session_state::collected::Collected;
-use session_state::facts::{SessionFacts, Unread};
-use session_state::pins::PinReason;
-use session_state::question::{KeptFact, Question, numbers_in};
+use session_state::door::{Asker, Door, Rescued};
+use session_state::held::Held;
+use session_state::pins::Pins;
+use session_state::question::Question;
 use session_state::state::Text;
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 use wire::command::Command;
-use wire::flags::{Capabilities, StatusFlags};
+use wire::flags::Capabilities;
 
 /// Appends the command that asks this.
 fn put(question: &Question<'_>, out: &mut Vec<u8>, caps: Capabilities) {
@@ -28,7 +29,7 @@ fn put(question: &Question<'_>, out: &mut Vec<u8>, caps: Capabilities) {
     }
 }
 
-/// Sends questions together, and reads the reply to each. What they clobber is lost: a session asks by its [`Door`].
+/// Sends questions together, and reads the reply to each. What they clobber is lost: a session asks by an [`Asker`].
 ///
 /// # Errors
 /// The connection is of no use any more. What the server refuses is an answer.
@@ -46,53 +47,81 @@ pub(super) async fn exchange(backend: &mut Backend, questions: &[Question<'_>], 
     Ok(replies)
 }
 
-/// Where the proxy asks the server at hand. It has what a question may change: where the session works, what it knows of its last
-/// statement, and the status that its client sees.
-pub(super) struct Door<'a> {
-    /// Where the session works.
-    pub at: &'a mut Backends,
-    /// What it knows of its last statement.
-    pub facts: &'a mut SessionFacts,
-    pub status: &'a mut StatusFlags,
+impl Door for Backends {
+    /// Within the limit of [`guarded`].
+    async fn exchange(&mut self, questions: Rescued<'_>) -> io::Result<Vec<Collected>> {
+        let Self { backend: held, worker, handle, .. } = self;
+        let Some(backend) = held.as_mut() else { return Err(io::Error::other("no backend")) };
+        let replies = guarded(worker, handle, exchange(backend, questions.questions(), &worker.buffers)).await;
+        if replies.is_err() {
+            held.mark_broken();
+        }
+        replies
+    }
+
+    fn held_mut(&mut self) -> Option<&mut Held> {
+        self.backend.as_mut().map(|backend| &mut backend.core.held)
+    }
+
+    fn caps(&self) -> Capabilities {
+        self.backend.caps()
+    }
+
+    fn ran_last(&self) -> bool {
+        self.backend.ran_last_for(self.handle.id)
+    }
+
+    fn pins_mut(&mut self) -> &mut Pins {
+        &mut self.pins
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.worker.clock.now_ms()
+    }
+
+    fn handles_warnings(&self) -> bool {
+        self.lane.settings().handle_warnings != 0
+    }
+
+    fn close_backend(&mut self) {
+        self.backend = None;
+    }
+}
+
+/// Where the proxy asks the server at hand: an [`Asker`], and what needs sockets, pools and other servers.
+pub(super) struct ServerDoor<'a>(pub Asker<'a, Backends>);
+
+impl<'a> Deref for ServerDoor<'a> {
+    type Target = Asker<'a, Backends>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for ServerDoor<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
 }
 
 /// The door of a session, or of its [`Effects`](super::effects::Effects), beside the other parts: a method would borrow those too.
 macro_rules! door {
     ($session:expr) => {
-        $crate::session::question::Door { at: &mut $session.at, facts: &mut $session.facts, status: &mut $session.client.status }
+        $crate::session::door::ServerDoor(session_state::door::Asker {
+            at: &mut $session.at,
+            facts: &mut $session.facts,
+            status: &mut $session.client.status,
+        })
     };
 }
 pub(super) use door;
 
-impl Door<'_> {
-    /// Asks the server at hand, within the limit of [`guarded`].
-    ///
-    /// # Errors
-    /// There is no backend, or its connection is of no use any more. What the server refuses is an answer.
-    pub(super) async fn ask(&mut self, question: Question<'_>) -> io::Result<Collected> {
-        let mut replies = self.ask_all(&[question]).await?;
-        replies.pop().ok_or_else(|| io::Error::other("no reply"))
-    }
-
-    /// Asks several questions in one round trip. Returns the reply to each.
-    ///
-    /// # Errors
-    /// As for [`Door::ask`].
-    pub(super) async fn ask_all(&mut self, questions: &[Question<'_>]) -> io::Result<Vec<Collected>> {
-        self.will_ask(questions).await?;
-        let Backends { backend, worker, handle, .. } = &mut *self.at;
-        let Some(backend) = backend.as_mut() else { return Err(io::Error::other("no backend")) };
-        let replies = guarded(worker, handle, exchange(backend, questions, &worker.buffers)).await;
-        if replies.is_err() {
-            self.at.backend.mark_broken();
-        }
-        replies
-    }
-
+impl ServerDoor<'_> {
     /// Waits for GTIDs, as long as `limit` and the client let it.
     ///
     /// # Errors
-    /// As for [`Door::ask`], and when the time is over.
+    /// As for [`Asker::ask`], and when the time is over.
     pub(super) async fn wait(&mut self, question: &str, limit: Duration) -> io::Result<Collected> {
         let questions = [Question::Wait(question)];
         self.will_ask(&questions).await?;
@@ -109,115 +138,22 @@ impl Door<'_> {
     /// Enters a schema.
     ///
     /// # Errors
-    /// As for [`Door::ask`].
+    /// As for [`Asker::ask`].
     pub(super) async fn enter(&mut self, schema: &Text) -> io::Result<Collected> {
         self.will_ask(&[Question::Enter(schema)]).await?;
         let Backends { backend, worker, handle, .. } = &mut *self.at;
         let Some(backend) = backend.as_mut() else { return Err(io::Error::other("no backend")) };
         guarded(worker, handle, backend.init_db(schema, &worker.buffers)).await
     }
-
-    /// Reads what these questions clobber, where only the server at hand knows it. For questions that are asked otherwise than by
-    /// [`Door::ask`], or when facts are needed before they are asked.
-    ///
-    /// # Errors
-    /// As for [`Door::ask`].
-    pub(super) async fn will_ask(&mut self, questions: &[Question<'_>]) -> io::Result<()> {
-        let clobbers = |fact| questions.iter().any(|question| question.clobbers().contains(&fact));
-        let unread = self.facts.unread();
-        let clobbered = Unread {
-            warnings: unread.warnings && clobbers(KeptFact::Warnings),
-            last_insert_id: unread.last_insert_id && clobbers(KeptFact::InsertId),
-            found_rows: unread.found_rows && clobbers(KeptFact::FoundRows),
-        };
-        // A backend that ran nothing of the session knows nothing of its last statement.
-        if clobbered.any() && self.at.backend.ran_last_for(self.at.handle.id) {
-            Box::pin(self.read(clobbered)).await?;
-        }
-        if clobbers(KeptFact::RowCount) {
-            self.facts.lose_row_count();
-        }
-        Ok(())
-    }
-
-    /// Reads facts of the session's last statement in one round trip; the client has its answer already.
-    ///
-    /// # Errors
-    /// As for [`Door::ask`]. Without a backend nothing is read.
-    pub(super) async fn read(&mut self, wanted: Unread) -> io::Result<()> {
-        let Backends { backend, worker, handle, pins, .. } = &mut *self.at;
-        let (Some(backend), true) = (backend.as_mut(), wanted.any()) else { return Ok(()) };
-        // One of the two questions clobbers what the other one reads. MySQL even leaves a warning of its own, of FOUND_ROWS(), which
-        // the client would be shown on a connection that it keeps.
-        let asks = wanted.last_insert_id || wanted.found_rows;
-        let unread = self.facts.unread();
-        let shows = !pins.set().is_empty() && !self.facts.knows_warnings();
-        let warnings = wanted.warnings || asks && (unread.warnings || shows);
-        let all = [warnings.then_some(Question::Warnings), asks.then_some(Question::InsertIdAndFoundRows)];
-        let questions: Vec<Question<'_>> = all.into_iter().flatten().collect();
-        self.facts.lose_row_count();
-        let replies = guarded(worker, handle, exchange(backend, &questions, &worker.buffers)).await;
-        let Ok(mut replies) = replies else {
-            self.at.backend.mark_broken();
-            return replies.map(drop);
-        };
-        let status = replies.last().map(|reply| reply.ok.status).unwrap_or_default();
-        if asks && let Some(reply) = replies.pop() {
-            let [id, found_rows] = reply.rows.first().map_or([None; 2], |row| numbers_in(row));
-            if let Some(found_rows) = found_rows.filter(|_| wanted.found_rows || unread.found_rows) {
-                self.facts.learn_found_rows(found_rows);
-            }
-            if let Some(id) = id.filter(|_| wanted.last_insert_id) {
-                self.facts.insert_id.read(id, backend.core.held.has_insert_id(id));
-            }
-        }
-        if warnings && let Some(reply) = replies.pop() {
-            self.facts.read_warnings(reply, backend.core.caps);
-        }
-        self.note_open(status);
-        Ok(())
-    }
-
-    /// An error does not say whether it left a transaction open (autocommit=0); the reply to a question does.
-    fn note_open(&mut self, status: StatusFlags) {
-        let open = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
-        *self.status = (*self.status & !open) | (status & open);
-        if status.contains(StatusFlags::IN_TRANS) {
-            let now_ms = self.at.worker.clock.now_ms();
-            self.at.pins.begin(PinReason::Transaction, now_ms, 0);
-        }
-    }
 }
 
 impl Session {
     /// Where the proxy asks for this session.
-    pub(super) fn door(&mut self) -> Door<'_> {
+    pub(super) fn door(&mut self) -> ServerDoor<'_> {
         door!(self)
     }
 }
 
-impl Door<'_> {
-    /// Reads what is unread, as far as it is wanted. False when the connection failed: nothing is lost but the warnings, and the
-    /// best word on the id is the reply's.
-    pub(super) async fn read_or_lose(&mut self) -> bool {
-        self.forget_unhandled();
-        let unread = self.facts.unread();
-        if !unread.any() || self.read(unread).await.is_ok() {
-            return true;
-        }
-        self.facts.lose_backend();
-        self.at.backend = None;
-        false
-    }
-
-    /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.
-    pub(super) fn forget_unhandled(&mut self) {
-        if self.at.lane.settings().handle_warnings == 0 && self.facts.unread().warnings {
-            self.facts.forget_warnings();
-        }
-    }
-}
-
 #[cfg(test)]
-#[path = "question_tests.rs"]
+#[path = "door_tests.rs"]
 mod tests;

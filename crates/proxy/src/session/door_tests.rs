@@ -3,6 +3,8 @@
 use super::*;
 use crate::session::bed::{Bed, error, ok, packet_of, result_of};
 use session_state::insert_id::Word;
+use session_state::pins::PinReason;
+use session_state::question::KeptFact;
 use session_state::views::SchemaTable;
 use sql::Routine;
 use std::fmt::Write as _;
@@ -189,7 +191,7 @@ fn knows_nothing() -> Bed {
 
 /// Files that send commands to the backend at hand otherwise: what a client sent, what goes with it in one write, and a replay.
 const SENDERS: [&str; 8] =
-    ["assigned_gtid.rs", "assigned_gtid_run.rs", "infile.rs", "long_data.rs", "prepared.rs", "question.rs", "relay.rs", "replay.rs"];
+    ["assigned_gtid.rs", "assigned_gtid_run.rs", "infile.rs", "long_data.rs", "prepared.rs", "door.rs", "relay.rs", "replay.rs"];
 
 #[test]
 fn the_proxy_asks_by_the_door_alone() {

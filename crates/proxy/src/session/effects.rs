@@ -4,9 +4,9 @@ use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::connection::Connection;
+use super::door::{ServerDoor, door};
 use super::failed::leaves_nothing;
 use super::frontend::Frontend;
-use super::question::{Door, door};
 use super::route::Directions;
 use super::setting::assignments;
 use super::untracked::{UNKNOWN_STATEMENT, mentions_role};
@@ -57,7 +57,7 @@ impl Session {
 
 impl Effects<'_> {
     /// Where the proxy asks what the reply does not tell.
-    pub(super) fn door(&mut self) -> Door<'_> {
+    pub(super) fn door(&mut self) -> ServerDoor<'_> {
         door!(self)
     }
 

@@ -3,12 +3,12 @@
 use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
+use super::door::door;
 use super::end::End;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
-use super::question::door;
 use super::route::TextCommand;
 use super::setting::teaches;
 use super::statements::{ClientStatement, Marks, Statements, lex_at};

@@ -2,10 +2,10 @@
 
 use super::Session;
 use super::command::Incoming;
+use super::door::door;
 use super::end::End;
 use super::fault::Fault;
 use super::plan::Plan;
-use super::question::door;
 use sql::Analysis;
 use wire::codes;
 use wire::flags::StatusFlags;

@@ -12,11 +12,11 @@
 
 use super::backends::Backends;
 use super::connection::Connection;
+use super::door::ServerDoor;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::hand::AtHand;
-use super::question::Door;
 use super::recovery::Recovery;
 use crate::clients::session_handle::Leaving;
 use crate::workers::counters::count;
@@ -66,17 +66,18 @@ impl Frontend {
 
 impl Recovery {
     /// Whether the next statement runs on the backend at hand.
-    pub(super) fn keeps_backend(&mut self, door: &mut Door<'_>) -> Result<BackendAtStart, Fault> {
+    pub(super) fn keeps_backend(&mut self, door: &mut ServerDoor<'_>) -> Result<BackendAtStart, Fault> {
         let pins = door.at.pins.set();
         let is_free = pins.without(WISHES).is_empty();
         let moves = !is_free && self.is_movable(door.at, door.facts);
         let is_only_opened = moves && self.is_only_opened();
         let is_overtaken = moves && self.is_overtaken(door.at);
-        let Some(backend) = door.at.backend.as_mut() else {
+        let at = &mut *door.at;
+        let Some(backend) = at.backend.as_mut() else {
             // Its server is gone, and with it what pinned the session there.
             let is_bare = is_free || pins.contains(PinReason::Replication);
             if moves && self.is_stranded() {
-                self.replay_is_due(door.at, door.facts);
+                self.replay_is_due(door.0.at, door.0.facts);
             }
             return match (is_bare, moves) {
                 (true, _) => Ok(BackendAtStart::None),
@@ -85,9 +86,9 @@ impl Recovery {
             };
         };
         let server = &backend.core.server;
-        let now_ms = door.at.worker.clock.now_ms();
-        if is_free && (door.at.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray()) {
-            door.at.give_up_backend();
+        let now_ms = at.worker.clock.now_ms();
+        if is_free && (at.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray()) {
+            at.give_up_backend();
             return Ok(BackendAtStart::None);
         }
         if moves
@@ -96,12 +97,12 @@ impl Recovery {
                 || is_overtaken
                 || !server.standing.is_usable(now_ms) && is_only_opened)
         {
-            door.at.leave_transaction();
-            self.replay_is_due(door.at, door.facts);
+            at.leave_transaction();
+            self.replay_is_due(door.0.at, door.0.facts);
             return Ok(BackendAtStart::Moves);
         }
         if let Some(why) = server.standing.why_cut() {
-            return Err(door.at.pinned_backend_lost(why));
+            return Err(at.pinned_backend_lost(why));
         }
         if server.standing.leave_at_ms_with(pins) <= now_ms {
             return Err(self.server_left(door));
@@ -109,11 +110,11 @@ impl Recovery {
         if backend.link.is_silent() {
             return Ok(BackendAtStart::AtHand);
         }
-        let lost = door.at.pinned_backend_lost("the server closed the connection");
+        let lost = at.pinned_backend_lost("the server closed the connection");
         if !moves {
             return Err(lost);
         }
-        self.replay_is_due(door.at, door.facts);
+        self.replay_is_due(door.0.at, door.0.facts);
         Ok(BackendAtStart::Moves)
     }
 
@@ -146,7 +147,7 @@ impl Recovery {
     }
 
     /// The session had to leave its server: what it had there is gone.
-    fn server_left(&mut self, door: &mut Door<'_>) -> Fault {
+    fn server_left(&mut self, door: &mut ServerDoor<'_>) -> Fault {
         let pins = door.at.pins.set();
         door.at.backend = None;
         let rest = pins.without(TRANSACTION).without(WISHES);
@@ -172,7 +173,7 @@ impl Recovery {
     }
 
     /// The server lost its role before the transaction was committed, and it cannot be said again: it is rolled back there.
-    pub(super) fn commit_refused_for_good(&mut self, door: &mut Door<'_>, error: &str) -> Fault {
+    pub(super) fn commit_refused_for_good(&mut self, door: &mut ServerDoor<'_>, error: &str) -> Fault {
         door.at.backend = None;
         door.facts.insert_id.lose_backend();
         self.forget_transaction(door);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::session::bed::{Bed, ok_open};
-use crate::session::question::door;
+use crate::session::door::door;
 use model::fleet::UnderWay;
 use model::snapshot::ServerStatus;
 use tokio::task::LocalSet;

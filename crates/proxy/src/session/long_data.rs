@@ -3,11 +3,11 @@
 use super::Session;
 use super::backends::Backends;
 use super::command::{Incoming, check_size};
+use super::door::door;
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
 use super::fault::{Fault, end_of_pinned};
 use super::frontend::Frontend;
 use super::guard::guarded;
-use super::question::door;
 use super::relay::Outgoing;
 use super::statements::Statements;
 use super::sync::Ahead;

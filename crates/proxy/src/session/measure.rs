@@ -5,13 +5,13 @@
 use super::Session;
 use super::backends::{Backends, Places};
 use super::command::Incoming;
+use super::door::ServerDoor;
 use super::dump::STREAMS;
 use super::end::{End, SERVER_LOST};
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::pipeline::{Form, Statement};
-use super::question::Door;
 use super::wants::Wants;
 use crate::backends::backend::Backend;
 use crate::logs::audit::AuditEvent;
@@ -376,7 +376,7 @@ impl Frontend {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// Writes the warnings of the statement that just ran to the program's log. They are read for it also where a pin keeps the
     /// backend, and are the session's from then on.
     pub(super) async fn log_warnings(&mut self, analysis: &Analysis) {

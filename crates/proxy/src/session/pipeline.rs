@@ -4,12 +4,12 @@
 
 use super::Session;
 use super::command::Incoming;
+use super::door::door;
 use super::end::End;
 use super::frontend::Frontend;
 use super::local::{ends_transaction, may_be_answered_here};
 use super::plan::Plan;
 use super::query::asks_for_facts;
-use super::question::door;
 use super::route::TextCommand;
 use super::statements::Statements;
 use super::wants::Wants;

@@ -4,9 +4,9 @@
 //! MySQL (since 8.0.22) settles there what many settings say, and the types of user variables; MariaDB only how the text is read.
 
 use super::Session;
+use super::door::ServerDoor;
 use super::fault::Fault;
 use super::frontend::Frontend;
-use super::question::Door;
 use super::statements::Statements;
 use super::user_variables::UNSET;
 use super::wants::Wants;
@@ -125,7 +125,7 @@ impl Wants {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// Runs assignments that servers do not refuse.
     async fn assign(&mut self, assignments: &Assignments) -> Result<(), Fault> {
         if self.at.backend.is_none() {

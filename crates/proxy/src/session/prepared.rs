@@ -3,13 +3,13 @@
 use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
+use super::door::ServerDoor;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::guard::{paused, unless_killed};
 use super::leave::Overdue;
 use super::prepare_settings::settles_at_prepare;
 use super::query::asks_now;
-use super::question::Door;
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::statements::Statements;
@@ -368,7 +368,7 @@ impl Backends {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// The server has as many statements as it may: those that no client has are closed, on the held backend and on idle ones of
     /// this worker. False when there were none.
     pub(super) async fn close_unheld(&mut self) -> Result<bool, Fault> {

@@ -3,11 +3,11 @@
 use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
+use super::door::door;
 use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
-use super::question::door;
 use super::route::{Router, packets_of};
 use super::setting::teaches;
 use super::substituted::{patch, patches, several_kept, substituted};

@@ -4,10 +4,10 @@
 use super::Session;
 use super::command::Incoming;
 use super::connection::Connection;
+use super::door::door;
 use super::fault::Fault;
 use super::leave::BackendAtStart;
 use super::plan::Plan;
-use super::question::door;
 use super::relay::Outgoing;
 use super::sync::Ahead;
 use super::trail::Trail;

@@ -2,8 +2,8 @@
 
 use super::command::Incoming;
 use super::connection::Connection;
+use super::door::{ServerDoor, door};
 use super::effects::Effects;
-use super::question::{Door, door};
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
@@ -281,7 +281,7 @@ impl Effects<'_> {
 
 impl Wants {
     /// Asks for the character sets in force. False when they are others than before: which collations go with them is not known.
-    async fn has_kept_charsets(&mut self, door: &mut Door<'_>) -> bool {
+    async fn has_kept_charsets(&mut self, door: &mut ServerDoor<'_>) -> bool {
         let before = self.charset_changes(CHARSETS);
         self.ask_for_charsets(door, &[Hidden::Kept; 2]).await && self.charset_changes(CHARSETS) == before
     }
@@ -293,7 +293,7 @@ impl Wants {
     }
 
     /// Asks the held backend for session variables; the error's code where it does not answer, or 0.
-    pub(super) async fn ask_for_variables(&self, door: &mut Door<'_>, names: &[String]) -> Result<Vec<Change>, u16> {
+    pub(super) async fn ask_for_variables(&self, door: &mut ServerDoor<'_>, names: &[String]) -> Result<Vec<Change>, u16> {
         let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
         let values = self.ask_for_values(door, &columns).await?;
         let told = names.iter().zip(values).map(|(name, value)| {
@@ -308,7 +308,7 @@ impl Wants {
     }
 
     /// Asks the held backend for the values of these expressions; NULL is empty. The error's code where it does not answer, or 0.
-    async fn ask_for_values(&self, door: &mut Door<'_>, columns: &[String]) -> Result<Vec<Vec<u8>>, u16> {
+    async fn ask_for_values(&self, door: &mut ServerDoor<'_>, columns: &[String]) -> Result<Vec<Vec<u8>>, u16> {
         // Where nothing is reported, the results may be in a character set that is not known yet.
         let as_bytes = self.has_wide_results() || door.at.backend.tracks_nothing();
         let reply = door.ask(Question::Values { expressions: columns, as_bytes }).await.map_err(|_| 0_u16)?;

@@ -3,12 +3,12 @@
 use super::Session;
 use super::backends::Backends;
 use super::connection::Connection;
+use super::door::{ServerDoor, door};
 use super::end::End;
 use super::failed::may_have_left;
 use super::frontend::Frontend;
 use super::guard::guarded;
 use super::hand::AtHand;
-use super::question::{Door, door};
 use super::statements::Statements;
 use crate::backends::connect;
 use session_state::facts::SessionFacts;
@@ -195,7 +195,7 @@ impl Statements {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// Notes ROW_COUNT() of a bulk execution. INSERT and REPLACE count all rows of parameters, as the reply does; any other statement
     /// counts what the last row of parameters changed, which only the server knows.
     pub(super) async fn note_bulk_count(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
@@ -216,9 +216,10 @@ impl Door<'_> {
 
     /// Puts the proxy's own tracking settings in place of the client's.
     async fn restore_tracking(&mut self) {
-        let Some(backend) = self.at.backend.as_mut() else { return };
-        let Ok(set) = guarded(&self.at.worker, &self.at.handle, connect::our_tracking(&self.at.worker, backend)).await else {
-            self.at.backend = None;
+        let at = &mut *self.at;
+        let Some(backend) = at.backend.as_mut() else { return };
+        let Ok(set) = guarded(&at.worker, &at.handle, connect::our_tracking(&at.worker, backend)).await else {
+            at.backend = None;
             return;
         };
         let is_set = self.ask(Question::Set(&set)).await.is_ok_and(|reply| reply.error.is_none());

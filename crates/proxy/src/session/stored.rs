@@ -5,8 +5,8 @@
 //! nothing else keeps it, with the session's own rights. A body counts for `prepared_metadata_max_age`, or until a data definition.
 
 use super::connection::Connection;
+use super::door::ServerDoor;
 use super::effects::{Effects, changes_data_at_most};
-use super::question::Door;
 use session_state::facts::FailedCalls;
 use session_state::pins::{PinReason, StoredCall};
 use session_state::question::Question;
@@ -112,7 +112,7 @@ impl Effects<'_> {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// Asks the held backend for a routine's body, and remembers it.
     async fn ask_for_body(&mut self, routine: &Routine) -> io::Result<Body> {
         let epoch = self.at.worker.shared.ddl_epoch.load(Ordering::Acquire);
@@ -156,7 +156,7 @@ impl Door<'_> {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// What these calls leave, by the bodies that were just read and those that are remembered. `defined` is how many definitions
     /// of routines there were before they ran.
     fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: u32) -> Verdict {

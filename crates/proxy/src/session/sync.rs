@@ -4,11 +4,11 @@
 
 use super::Session;
 use super::backends::Backends;
+use super::door::{ServerDoor, door};
 use super::effects::changes_data_at_most;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::hand::AtHand;
-use super::question::{Door, door};
 use super::wants::Wants;
 use crate::backends::backend::put_query;
 use crate::backends::cleaning::{self, ResetError};
@@ -279,7 +279,7 @@ fn forget_unknown(wants: &mut Wants, at: &Backends, code: u16, message: &[u8]) {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
     /// this one asks for it, so it is read before the statement is planned.
     pub(super) async fn read_facts_for(&mut self, wants: &Wants, analysis: &Analysis) {
@@ -293,34 +293,35 @@ impl Door<'_> {
     }
 
     async fn sync_set(&mut self, want: &State, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
-        let (now, session) = (self.at.worker.clock.now_ms(), self.at.with_own_rights());
-        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
+        let door = &mut self.0;
+        let (now, session) = (door.at.worker.clock.now_ms(), door.at.with_own_rights());
+        let Some(backend) = door.at.backend.as_mut() else { return Ok(()) };
         let core = &backend.core;
         let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
         let (hostgroup, class) = (server.key.hostgroup, core.lane.class);
         let place = AnswerSource { hostgroup, server: Some(server.index), version: &info.version, user: &user.name, class, session };
-        let known = sure && self.at.worker.memory.borrow().is_accepted(&place, set, now);
+        let known = sure && door.at.worker.memory.borrow().is_accepted(&place, set, now);
         if known {
             ahead.put_query(set, backend.core.caps);
         } else {
-            match self.ask(Question::Set(set)).await {
+            match door.ask(Question::Set(set)).await {
                 Ok(reply) => {
                     if let Some(e) = reply.error {
                         // Not known which of the assignments stand: the connection is of no use.
-                        self.at.backend = None;
-                        self.facts.is_refused = true;
-                        self.at.worker.memory.borrow_mut().forget_sets();
+                        door.at.backend = None;
+                        door.facts.is_refused = true;
+                        door.at.worker.memory.borrow_mut().forget_sets();
                         return Err(Fault::server(e));
                     }
                     // MariaDB keeps warnings over statements without tables: whether there are any must be known each time.
                     if reply.ok.warnings == 0 || info.flavor == Flavor::MySql {
-                        self.at.worker.memory.borrow_mut().accept(&place, set, now);
+                        door.at.worker.memory.borrow_mut().accept(&place, set, now);
                     }
                 }
-                Err(e) => return Err(self.at.lost_before(&e)),
+                Err(e) => return Err(door.at.lost_before(&e)),
             }
         }
-        if let Some(backend) = self.at.backend.as_mut() {
+        if let Some(backend) = door.at.backend.as_mut() {
             backend.core.held.was_set(set, want);
         }
         Ok(())

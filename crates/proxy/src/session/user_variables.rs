@@ -9,8 +9,8 @@
 //! [`state::diff`](session_state::state::diff) brings another connection to the known values.
 
 use super::backends::{BOUND, Backends};
+use super::door::ServerDoor;
 use super::effects::{Effects, may_name_others};
-use super::question::Door;
 use super::route::Router;
 use super::wants::Wants;
 use crate::workers::counters::count;
@@ -175,7 +175,7 @@ impl Effects<'_> {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// The held backend's user variables as literals, in this order; None when one cannot be had.
     async fn ask_for_user_variables(&mut self, names: &[String], max: u64) -> io::Result<Option<Vec<String>>> {
         count(&self.at.worker.counters.user_variables_asked);

@@ -7,10 +7,10 @@
 
 use super::Session;
 use super::command::Incoming;
+use super::door::ServerDoor;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::plan::Plan;
-use super::question::Door;
 use super::relay::Outgoing;
 use super::statements::Statements;
 use super::wants::Wants;
@@ -45,7 +45,7 @@ impl Session {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// Those of the tables of which it is not known that reading them runs no code that may write; an error where one is known that may.
     pub(super) fn unproven(&self, mut tables: Vec<SchemaTable>) -> Result<Vec<SchemaTable>, ()> {
         let at = &*self.at;
@@ -95,7 +95,7 @@ impl Statements {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// Asks the backend at hand what these are; None where it does not tell.
     async fn look_up(&mut self, asked: &[TableQuestion]) -> Result<Option<Vec<Found>>, Fault> {
         let tables: Vec<&SchemaTable> = asked.iter().map(|one| &one.table).collect();

@@ -14,11 +14,11 @@ use crate::session::Session;
 use crate::session::assigned_gtid::group_barrier::ask_member;
 use crate::session::assigned_gtid::{GtidStanding, Scope, set_to};
 use crate::session::backends::Backends;
+use crate::session::door::{ServerDoor, door, exchange};
 use crate::session::end::End;
 use crate::session::fault::{Certainty, Fault};
 use crate::session::guard::{paused, unless_killed};
 use crate::session::hand::AtHand;
-use crate::session::question::{Door, door, exchange};
 use crate::session::recovery::Recovery;
 use crate::session::relay::Outgoing;
 use crate::session::retry::Patience;
@@ -304,7 +304,7 @@ impl Recovery {
     }
 
     /// The client is told that its transaction is not.
-    fn not_applied(&mut self, door: &mut Door<'_>, why: &str) -> Fault {
+    fn not_applied(&mut self, door: &mut ServerDoor<'_>, why: &str) -> Fault {
         let because = if why.is_empty() { String::new() } else { format!(" ({why})") };
         let text = format!(
             "The server was lost during COMMIT (hostgroup {}): the transaction was not applied and can be run again{because}",
@@ -314,7 +314,7 @@ impl Recovery {
     }
 
     /// The same with this error; what else the session had with the backend is gone.
-    fn not_applied_after(&mut self, door: &mut Door<'_>, fault: Fault) -> Fault {
+    fn not_applied_after(&mut self, door: &mut ServerDoor<'_>, fault: Fault) -> Fault {
         door.facts.insert_id.lose_backend();
         let rest = door.at.pins.set().without(TRANSACTION).without(WISHES);
         self.forget_transaction(door);
@@ -325,7 +325,7 @@ impl Recovery {
     }
 
     /// The question is to be asked again in a moment.
-    async fn not_yet(&mut self, door: &mut Door<'_>, why: &str) -> Fault {
+    async fn not_yet(&mut self, door: &mut ServerDoor<'_>, why: &str) -> Fault {
         door.clear_gtid(Some("ROLLBACK")).await;
         door.at.give_up_backend();
         // What was proven before holds no longer.
@@ -334,7 +334,7 @@ impl Recovery {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// The backend that is to be asked for LAST_INSERT_ID() did not run the statement: its reply is the best word on it.
     async fn give_insert_id(&mut self, id: u64) {
         let Some(backend) = self.at.backend.as_mut().filter(|_| id != 0) else { return };

@@ -1,8 +1,8 @@
 use super::*;
 use crate::session::assigned_gtid::HeldReply;
 use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
+use crate::session::door::door;
 use crate::session::plan::Plan;
-use crate::session::question::door;
 use session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;

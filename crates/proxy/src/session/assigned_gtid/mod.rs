@@ -16,12 +16,12 @@ mod run;
 use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
+use super::door::ServerDoor;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::guard::guarded;
 use super::hand::AtHand;
 use super::plan::Plan;
-use super::question::Door;
 use super::recovery::Recovery;
 use super::statements::Statements;
 use super::sync::Ahead;
@@ -234,7 +234,7 @@ impl Recovery {
     }
 
     /// After [`Session::run_plan`](Session::run_plan): only a transaction that is open keeps its assigned GTID.
-    pub(super) async fn gtid_after(&mut self, door: &mut Door<'_>) {
+    pub(super) async fn gtid_after(&mut self, door: &mut ServerDoor<'_>) {
         let goes_on = self.is_in_assigned(door.at) && self.standing() == Some(GtidStanding::Set);
         if goes_on || self.assigned_gtid.is_none() {
             return;
@@ -287,7 +287,7 @@ impl Recovery {
     }
 
     /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its assigned GTID goes.
-    pub(super) async fn clear_gtid_ended(&mut self, door: &mut Door<'_>) {
+    pub(super) async fn clear_gtid_ended(&mut self, door: &mut ServerDoor<'_>) {
         if self.assigned_gtid.is_none() || door.at.pins.set().contains(PinReason::Transaction) {
             return;
         }
@@ -296,7 +296,7 @@ impl Recovery {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// Whether the hostgroup is that of the writers of a group (Group Replication).
     pub(super) fn is_of_group(&self) -> bool {
         self.at.worker.snapshot().writers_by(self.at.pool.shared.id).any(|kind| *kind == RoleKind::GroupReplication)

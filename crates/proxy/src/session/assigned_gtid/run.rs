@@ -11,12 +11,12 @@ use crate::session::backends::Backends;
 use crate::session::causal::Causality;
 use crate::session::command::Incoming;
 use crate::session::connection::Connection;
+use crate::session::door::{ServerDoor, door};
 use crate::session::fault::{Certainty, Fault};
 use crate::session::frontend::Frontend;
 use crate::session::guard::guarded;
 use crate::session::hand::AtHand;
 use crate::session::plan::Plan;
-use crate::session::question::{Door, door};
 use crate::session::recovery::Recovery;
 use crate::session::relay::{Outgoing, tells_client_gtids};
 use crate::session::sync::Ahead;
@@ -279,7 +279,7 @@ impl Causality {
 impl Recovery {
     /// The statement failed. An assigned GTID that was in doubt before is used up by an empty transaction, so that what was lost under it
     /// cannot turn up later.
-    async fn close_failed(&mut self, door: &mut Door<'_>) {
+    async fn close_failed(&mut self, door: &mut ServerDoor<'_>) {
         let is_spent = self.assigned_gtid.as_ref().is_some_and(|assignment| assignment.is_spent);
         door.clear_gtid(Some(if is_spent { "COMMIT" } else { "ROLLBACK" })).await;
         let is_unused = !is_spent && self.is_unused(door).await;
@@ -297,7 +297,7 @@ impl Recovery {
 
     /// Whether the assigned GTID that was rolled back on the backend at hand is certainly free: what writes to tables without transactions
     /// uses it up at once.
-    async fn is_unused(&self, door: &mut Door<'_>) -> bool {
+    async fn is_unused(&self, door: &mut ServerDoor<'_>) -> bool {
         let Some(assignment) = self.assigned_gtid.as_ref() else { return false };
         match door.ask(Question::IsApplied(&assignment.gtid.to_string())).await {
             Ok(reply) => reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0")),
@@ -327,7 +327,7 @@ impl Recovery {
 
     /// A statement that commits implicitly was refused because of the assigned GTID: its transaction is committed, as it would have
     /// been, and then it is sent again.
-    pub(in crate::session) async fn commit_for_implicit(&mut self, door: &mut Door<'_>) -> Result<(), Fault> {
+    pub(in crate::session) async fn commit_for_implicit(&mut self, door: &mut ServerDoor<'_>) -> Result<(), Fault> {
         if !door.facts.insert_id.is_known() {
             door.read_insert_id().await?;
         }
@@ -348,7 +348,7 @@ impl Recovery {
     }
 
     /// Whether nothing that the transaction read may have written.
-    async fn has_only_read(&mut self, door: &mut Door<'_>) -> Result<bool, Fault> {
+    async fn has_only_read(&mut self, door: &mut ServerDoor<'_>) -> Result<bool, Fault> {
         let reads = self.assigned_gtid.as_ref().map(|assignment| assignment.reads.clone()).unwrap_or_default();
         if reads.is_empty() {
             return Ok(true);
@@ -361,7 +361,7 @@ impl Recovery {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// Ends the empty transaction that has begun on the backend at hand, and begins it again without an assigned GTID.
     async fn clear_gtid_chained(&mut self, begin: &[u8]) {
         if !self.clear_gtid(Some("ROLLBACK")).await {
@@ -396,7 +396,7 @@ impl Door<'_> {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// The reply to the SET that follows the end of a transaction: whether the assigned GTID is gone. What was answered before stays so,
     /// whatever becomes of the connection.
     async fn hear_automatic(&mut self) -> bool {

@@ -10,10 +10,10 @@ pub(super) mod token;
 use super::Session;
 use super::acquire::interruption;
 use super::backends::Backends;
+use super::door::{ServerDoor, door};
 use super::failed::REFUSED;
 use super::fault::Fault;
 use super::hand::AtHand;
-use super::question::{Door, door};
 use super::relay::Outgoing;
 use super::sync::Ahead;
 use super::wants::Wants;
@@ -127,7 +127,7 @@ impl Causality {
 
     /// Asks for the GTIDs of what the session wrote, or may have written, on the backend at hand, which nothing pins. MySQL knows
     /// only what the whole server has. Without an answer the session's reads stay with the writers.
-    pub(super) async fn ask_for_gtids(&mut self, door: &mut Door<'_>) {
+    pub(super) async fn ask_for_gtids(&mut self, door: &mut ServerDoor<'_>) {
         let Some(flavor) = door.at.backend.as_ref().map(|backend| backend.core.info.flavor) else { return };
         let asked_ms = door.at.worker.shared.clock.now_ms();
         let Ok(reply) = door.ask(Question::Gtids(flavor)).await else {
@@ -141,7 +141,7 @@ impl Causality {
     }
 
     /// Whether the server at hand has what is wanted; waits for it.
-    async fn has_arrived(&mut self, door: &mut Door<'_>, wanted: Wanted) -> Result<bool, Fault> {
+    async fn has_arrived(&mut self, door: &mut ServerDoor<'_>, wanted: Wanted) -> Result<bool, Fault> {
         let Wanted { origin, hostgroup, timeout_ms, .. } = wanted;
         let Some(written) = self.writes.as_ref().and_then(|writes| writes.known(origin, hostgroup)) else { return Ok(true) };
         let Some(backend) = door.at.backend.as_ref() else { return Ok(true) };
@@ -172,7 +172,7 @@ impl Causality {
     }
 
     /// What the server at hand does not have in time, of all that the statement at hand is to see.
-    async fn what_is_lacked(&mut self, door: &mut Door<'_>, hand: &AtHand) -> Result<Option<Wanted>, Fault> {
+    async fn what_is_lacked(&mut self, door: &mut ServerDoor<'_>, hand: &AtHand) -> Result<Option<Wanted>, Fault> {
         if !door.at.pins.set().is_empty() {
             return Ok(None);
         }
@@ -237,7 +237,7 @@ fn have_gtids_told(wants: &Wants, at: &mut Backends, analysis: &Analysis, ahead:
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// A wait was not answered: the session was killed, or the connection is of no use any more.
     fn wait_failed(&mut self, e: &io::Error) -> Fault {
         let is_killed = e.kind() == io::ErrorKind::Interrupted;

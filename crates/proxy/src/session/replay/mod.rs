@@ -12,13 +12,13 @@ use super::Session;
 use super::assigned_gtid::lost_write::numbers;
 use super::backends::Backends;
 use super::connection::Connection;
+use super::door::{self, ServerDoor, door};
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::guard::{guarded, guarded_on, left};
 use super::hand::AtHand;
 use super::leave::BackendAtStart;
-use super::question::{self, Door, door};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::trail::Trail;
@@ -288,7 +288,7 @@ impl Recovery {
 
     /// A BEGIN goes to `hostgroup`: a transaction elsewhere that has only read is committed ahead of it, so that it does not keep what
     /// may write.
-    pub(super) async fn commit_what_was_read(&mut self, door: &mut Door<'_>, hostgroup: HostgroupId) {
+    pub(super) async fn commit_what_was_read(&mut self, door: &mut ServerDoor<'_>, hostgroup: HostgroupId) {
         if door.at.pool.shared.id == hostgroup {
             return;
         }
@@ -343,7 +343,7 @@ impl Recovery {
     }
 
     /// The transaction is over without the client's having ended it.
-    pub(super) fn forget_transaction(&mut self, door: &mut Door<'_>) {
+    pub(super) fn forget_transaction(&mut self, door: &mut ServerDoor<'_>) {
         for reason in TRANSACTION.iter() {
             door.at.pins.end(reason);
         }
@@ -389,7 +389,7 @@ impl WantedIds {
         let questions: Vec<Question<'_>> = ask.into_iter().chain((id != 0).then_some(Question::Set(&set))).collect();
         let server = Arc::clone(&backend.core.server);
         // The backend is the replay's: it knows nothing of the session's last statement.
-        let exchange = question::exchange(backend, &questions, &at.worker.buffers);
+        let exchange = door::exchange(backend, &questions, &at.worker.buffers);
         let replies = match guarded_on(&at.worker, &at.handle, &server, exchange).await {
             Ok(replies) => replies,
             Err(e) => return Err(at.lost_before(&e)),
@@ -406,13 +406,13 @@ impl WantedIds {
     }
 }
 
-impl Door<'_> {
+impl ServerDoor<'_> {
     /// Ends what is open on the backend at hand, which serves nobody any more.
     async fn close_transaction(&mut self) {
         if let Some(mut backend) = self.at.backend.take() {
             let Backends { worker, handle, .. } = &*self.at;
             // Its locks are gone before another connection asks for them; one that does not answer is closed all the same.
-            let rollback = question::exchange(&mut backend, &[Question::Transaction("ROLLBACK")], &worker.buffers);
+            let rollback = door::exchange(&mut backend, &[Question::Transaction("ROLLBACK")], &worker.buffers);
             let _ = guarded(worker, handle, rollback).await;
             self.at.backend = Some(backend);
             self.at.discard_backend();

@@ -1,7 +1,7 @@
 use super::*;
 use crate::session::bed::{Bed, ok, ok_open};
+use crate::session::door::door;
 use crate::session::loss::{CLOSED, was_closed};
-use crate::session::question::door;
 use session_state::insert_id::Word;
 use wire::charset::Flavor::MySql;
 

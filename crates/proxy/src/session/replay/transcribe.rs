@@ -5,9 +5,9 @@ use crate::session::Session;
 use crate::session::assigned_gtid::lost_write::numbers;
 use crate::session::backends::Backends;
 use crate::session::command::Incoming;
+use crate::session::door::ServerDoor;
 use crate::session::frontend::Frontend;
 use crate::session::plan::Plan;
-use crate::session::question::Door;
 use crate::session::recovery::Recovery;
 use crate::session::replay::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Transcript};
 use crate::session::statements::Statements;
@@ -267,7 +267,8 @@ impl Recovery {
 
     /// A transaction begins where another one ended, and only the backend knows the LAST_INSERT_ID() that it begins with: it is asked,
     /// else the transaction could never be said again.
-    pub(in crate::session) async fn learn_first_insert_id(&mut self, door: &mut Door<'_>) {
+    pub(in crate::session) async fn learn_first_insert_id(&mut self, door: &mut ServerDoor<'_>) {
+        let door = &mut door.0;
         // The next statement finds a connection that fails closed.
         let Ok(reply) = door.ask(Question::InsertId).await else { return };
         let (Some(id), Some(backend)) = (numbers(&reply).first().copied(), door.at.backend.as_mut()) else { return };
