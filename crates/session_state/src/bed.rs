@@ -47,6 +47,8 @@ pub(crate) struct Table {
     pub(crate) pins: Pins,
     pub(crate) ran_last: bool,
     pub(crate) handles_warnings: bool,
+    pub(crate) info: ServerInfo,
+    pub(crate) idle_limit_ms: u64,
 }
 
 impl Table {
@@ -58,6 +60,8 @@ impl Table {
             pins: Pins::default(),
             ran_last: true,
             handles_warnings: true,
+            info: info(Flavor::MySql, "8.4.0"),
+            idle_limit_ms: 0,
         }
     }
 }
@@ -69,8 +73,16 @@ impl Door for Table {
         questions.questions().iter().map(|_| self.answers.pop_front().ok_or_else(fails)).collect()
     }
 
+    fn held(&self) -> Option<&Held> {
+        self.held.as_ref()
+    }
+
     fn held_mut(&mut self) -> Option<&mut Held> {
         self.held.as_mut()
+    }
+
+    fn info(&self) -> Option<&ServerInfo> {
+        self.held.as_ref().map(|_| &self.info)
     }
 
     fn caps(&self) -> Capabilities {
@@ -95,6 +107,10 @@ impl Door for Table {
 
     fn close_backend(&mut self) {
         self.held = None;
+    }
+
+    fn set_idle_limit(&mut self, ms: u64) {
+        self.idle_limit_ms = ms;
     }
 }
 

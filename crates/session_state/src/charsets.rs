@@ -1,14 +1,20 @@
 //! Character sets of a session: what a statement changed of them, and text that keeps its own.
 //!
 //! Servers tell of them only in part: a SET of one variable changes others, so a server is asked after each change
-//! ([`Question::Charsets`](crate::question::Question::Charsets)). `character_set_client` and `character_set_results` hold a collation each that no variable
+//! ([`Question::Charsets`]). `character_set_client` and `character_set_results` hold a collation each that no variable
 //! shows: what made it is kept ([`hidden_after`]). Values of user variables are kept in a form that means the same under every
 //! character set and sql_mode ([`portable`]).
 
+use crate::definition;
+use crate::door::{Asker, Door};
+use crate::question::Question;
 use crate::server_info::Family;
+use crate::setting::Change;
 use crate::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, State, is_charset_name, is_wide};
-use sql::{Assignment, LexMode, Target, Value};
-use wire::charset;
+use crate::wants::Wants;
+use sql::{Assignment, LexMode, MultiByte, Target, Value};
+use wire::charset::{self, Flavor};
+use wire::codec::Reader;
 use wire::reframe::ReplyFacts;
 
 /// Variables that hold a collation which no variable shows, and under which name that is kept.
@@ -107,6 +113,60 @@ pub fn decided_by(target: &Target) -> Option<&'static [&'static str]> {
             _ => &[],
         }),
         _ => Some(&[]),
+    }
+}
+
+impl Wants {
+    /// Asks the held backend for the character sets in force, and notes them with what the statement did to the `hidden`
+    /// collations. False when not all is known.
+    pub async fn ask_for_charsets<D: Door>(&mut self, door: &mut Asker<'_, D>, hidden: &[Hidden; 2]) -> bool {
+        let Ok(reply) = door.ask(Question::Charsets).await else { return false };
+        let at = &mut *door.at;
+        let Some(row) = reply.rows.first() else { return false };
+        let mut values = Reader::new(row);
+        let _as_results_have_it = values.lenenc_bytes();
+        for name in CHARSETS.iter().take(4) {
+            // NULL (0xfb) is no string: results without a conversion.
+            let value = values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default();
+            self.set_variable(at, name, Some(&value));
+        }
+        let connection = self.state.variables.get("collation_connection").cloned();
+        let mut is_known = true;
+        for ((variable, kept), hidden) in HIDING.into_iter().zip(hidden) {
+            let is_none = self.state.variables.get(variable).is_none_or(|value| value.is_empty());
+            match hidden {
+                Hidden::Kept => {}
+                _ if is_none => self.set_variable(at, kept, None),
+                Hidden::Names => self.set_variable(at, kept, connection.as_deref()),
+                Hidden::Of(collation) => self.set_variable(at, kept, Some(collation.as_bytes())),
+                Hidden::Alone => self.set_variable(at, kept, None),
+                Hidden::Unknown => {
+                    let told = || told_collation(self.family, definition::all(&reply.raw).next()?.collation);
+                    let told = if kept == RESULTS_COLLATION { told() } else { None };
+                    // MySQL has none for the client.
+                    is_known &= told.is_some() || kept == CLIENT_COLLATION && at.is_on(Flavor::MySql);
+                    self.set_variable(at, kept, told.map(str::as_bytes));
+                }
+            }
+        }
+        is_known
+    }
+
+    /// Text is read from here on as the session's `character_set_client` has it.
+    pub fn read_client_charset(&mut self) {
+        let charset = self.state.variables.get("character_set_client");
+        self.lex.multi_byte = charset.map_or(MultiByte::Plain, |charset| MultiByte::of(charset));
+    }
+
+    /// Are results in a character set in which ASCII is not itself?
+    pub fn has_wide_results(&self) -> bool {
+        self.state.variables.get("character_set_results").is_some_and(|charset| is_wide(charset))
+    }
+
+    /// The values now, of variables that a statement decides.
+    pub fn charset_changes(&self, names: &[&'static str]) -> Vec<Change> {
+        let value = |name: &str| self.state.variables.get(name).cloned().unwrap_or_else(|| (*b"").into());
+        names.iter().map(|name| ((*name).into(), value(name))).collect()
     }
 }
 

@@ -9,7 +9,9 @@ use crate::facts::{SessionFacts, Unread};
 use crate::held::Held;
 use crate::pins::{PinReason, Pins};
 use crate::question::{KeptFact, Question, numbers_in};
+use crate::server_info::ServerInfo;
 use std::io;
+use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
 
 /// Questions that may be asked: nothing that they clobber is lost.
@@ -32,7 +34,13 @@ pub trait Door {
     async fn exchange(&mut self, questions: Rescued<'_>) -> io::Result<Vec<Collected>>;
 
     /// What the connection at hand has of the session; None without one.
+    fn held(&self) -> Option<&Held>;
+
+    /// The same, to note what happened there.
     fn held_mut(&mut self) -> Option<&mut Held>;
+
+    /// What the server at hand says of itself.
+    fn info(&self) -> Option<&ServerInfo>;
 
     /// What was agreed upon with the server at hand.
     fn caps(&self) -> Capabilities;
@@ -51,6 +59,21 @@ pub trait Door {
 
     /// The connection at hand is closed.
     fn close_backend(&mut self);
+
+    /// The session's own `wait_timeout`, ms; 0 for none.
+    fn set_idle_limit(&mut self, ms: u64);
+
+    /// Whether the server at hand is one of these.
+    #[inline]
+    fn is_on(&self, flavor: Flavor) -> bool {
+        self.info().is_some_and(|info| info.flavor == flavor)
+    }
+
+    /// Whether the server at hand reports nothing of what statements change.
+    #[inline]
+    fn tracks_nothing(&self) -> bool {
+        self.held().is_some_and(|held| !held.tracks())
+    }
 }
 
 /// Asks the server at hand. It has what a question may change: where the session works, what it knows of its last statement, and the
@@ -111,7 +134,7 @@ impl<D: Door> Asker<'_, D> {
     /// # Errors
     /// As for [`Door::exchange`]. Without a backend nothing is read.
     pub async fn read(&mut self, wanted: Unread) -> io::Result<()> {
-        if self.at.held_mut().is_none() || !wanted.any() {
+        if self.at.held().is_none() || !wanted.any() {
             return Ok(());
         }
         // One of the two questions clobbers what the other one reads. MySQL even leaves a warning of its own, of FOUND_ROWS(), which

@@ -5,7 +5,7 @@ use super::backends::Backends;
 use super::end::End;
 use super::fault::Fault;
 use super::frontend::Frontend;
-use super::wants::Wants;
+use super::tracked::track_defaults;
 use crate::clients::session_handle::Limits;
 use crate::hostgroups::pool::HostgroupPool;
 use crate::net::link::Compression;
@@ -13,6 +13,7 @@ use model::settings::SessionTrackGtids;
 use session_state::held::TRACK_GTIDS;
 use session_state::server_info::{Family, ServerInfo};
 use session_state::state::{State, Text, canonical, is_wide};
+use session_state::wants::Wants;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -42,7 +43,8 @@ impl Session {
         };
         self.wants.state.schema = schema.map(|name| self.worker.memory.borrow_mut().intern_text(name));
         self.client.status = self.worker.shared.initial_status();
-        self.client.filter = self.client.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.wants.default_filter(&self.at)));
+        self.client.filter =
+            self.client.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.wants.default_filter(track_defaults(&self.at))));
     }
 
     /// Asks a backend whether the schema may be used, unless one has said so a moment ago; then says OK to the client. A
@@ -118,7 +120,7 @@ impl Session {
         self.client.set_initial_variables(&self.at, &mut self.wants, self.client.collation_after_reset(&self.at));
         self.client.tracking_wish = None;
         if self.client.filter.is_some() {
-            self.client.filter = Some(Box::new(self.wants.default_filter(&self.at)));
+            self.client.filter = Some(Box::new(self.wants.default_filter(track_defaults(&self.at))));
         }
         self.client.status = self.worker.shared.initial_status();
         self.handle.set_transaction(false, 0);

@@ -1,11 +1,11 @@
 //! What a session asks of the connection that it holds, if it holds one.
 
-use super::wants::Wants;
 use crate::backends::backend::Backend;
 use crate::workers::worker::Worker;
 use model::fleet::SignalKind;
 use session_state::facts::SessionFacts;
 use session_state::held::Tracking;
+use session_state::wants::Wants;
 use std::sync::Arc;
 use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};

@@ -13,6 +13,7 @@ use session_state::door::{Asker, Door, Rescued};
 use session_state::held::Held;
 use session_state::pins::Pins;
 use session_state::question::Question;
+use session_state::server_info::ServerInfo;
 use session_state::state::Text;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -59,8 +60,16 @@ impl Door for Backends {
         replies
     }
 
+    fn held(&self) -> Option<&Held> {
+        self.backend.as_ref().map(|backend| &backend.core.held)
+    }
+
     fn held_mut(&mut self) -> Option<&mut Held> {
         self.backend.as_mut().map(|backend| &mut backend.core.held)
+    }
+
+    fn info(&self) -> Option<&ServerInfo> {
+        self.backend.as_ref().map(|backend| &*backend.core.info)
     }
 
     fn caps(&self) -> Capabilities {
@@ -85,6 +94,10 @@ impl Door for Backends {
 
     fn close_backend(&mut self) {
         self.backend = None;
+    }
+
+    fn set_idle_limit(&mut self, ms: u64) {
+        self.handle.set_own_idle_limit(ms);
     }
 }
 

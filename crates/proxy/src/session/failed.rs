@@ -5,9 +5,10 @@
 //! is told, and of the rest never: a session keeps the backend on which code of its own failed, and one on which a trigger may
 //! have left something is reset before it is lent on.
 
-use super::effects::{Effects, changes_data_at_most};
+use super::effects::Effects;
 use super::frontend::Frontend;
 use super::query::shows_diagnostics;
+use session_state::effects::changes_data_at_most;
 use session_state::facts::FailedCalls;
 use session_state::pins::PinReason;
 use session_state::question::Question;

@@ -8,11 +8,11 @@ use super::command::Incoming;
 use super::end::End;
 use super::frontend::Frontend;
 use super::respond::Made;
-use super::sync::AUTOCOMMIT;
-use super::wants::Wants;
 use crate::workers::mailbox::KillKind;
 use session_state::facts::{Diagnostics, SessionFacts};
+use session_state::setting::AUTOCOMMIT;
 use session_state::tableless::words;
+use session_state::wants::Wants;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
 use std::sync::atomic::Ordering;
 use wire::codec::{Reader, put_lenenc_bytes};
@@ -121,7 +121,7 @@ impl Frontend {
 }
 
 impl Frontend {
-    fn told_changes(&self, told: &[crate::statements::memory::Change]) -> Vec<u8> {
+    fn told_changes(&self, told: &[session_state::setting::Change]) -> Vec<u8> {
         let mut kept = Vec::new();
         if let Some(filter) = &self.filter {
             for (name, value) in told {

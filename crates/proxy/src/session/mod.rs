@@ -13,7 +13,6 @@ mod cached;
 mod captured;
 mod causal;
 mod change_user;
-mod charsets;
 mod command;
 mod command_sql;
 mod commands;
@@ -73,7 +72,6 @@ mod trail;
 mod untracked;
 mod user_variables;
 mod views;
-mod wants;
 
 use crate::clients::session_handle::{Activity, SessionHandle};
 use crate::logs::audit::AuditEvent;
@@ -92,6 +90,7 @@ pub(crate) use hand_over::{Offered, hand_over};
 use model::snapshot::User;
 use recovery::Recovery;
 use session_state::facts::SessionFacts;
+use session_state::wants::Wants;
 use statements::Statements;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -99,7 +98,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use wants::Wants;
 
 /// See the module.
 pub(crate) struct Session {

@@ -12,8 +12,8 @@ use super::plan::Plan;
 use super::query::asks_for_facts;
 use super::route::TextCommand;
 use super::statements::Statements;
-use super::wants::Wants;
 use crate::workers::counters::count;
+use session_state::wants::Wants;
 use sql::{Analysis, Kind};
 use wire::reframe::ReplyFacts;
 

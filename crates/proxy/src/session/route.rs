@@ -15,8 +15,6 @@ use super::end::End;
 use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::statements::{ClientStatement, Original};
-use super::tracked::UNCARRIED;
-use super::wants::Wants;
 use crate::hostgroups::choice::Needs;
 use crate::mirror::MirrorWish;
 use crate::workers::counters::{add, count};
@@ -27,7 +25,8 @@ use model::snapshot::{ReadWriteSplit, RuleMultiplex};
 use routing::{Request, Route, SessionFacts, Side, Transaction, Verdict};
 use session_state::pins::{PinReason, WISHES};
 use session_state::state::Text;
-use sql::{Analysis, Facts, Kind, Target, Value};
+use session_state::wants::Wants;
+use sql::{Analysis, Facts, Kind};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -574,24 +573,6 @@ impl AtHand {
             self.direct_home(at);
         }
         plain
-    }
-}
-
-impl Wants {
-    /// USE, or a SET of constants: all that it changes is carried to whatever server comes next.
-    fn only_changes_session(&self, text: &[u8], analysis: &Analysis) -> bool {
-        let is_carried = |target: &Target| match target {
-            Target::Session(name) => !UNCARRIED.contains(&name.as_str()),
-            Target::User(_) | Target::Names { .. } | Target::CharacterSet(_) | Target::TransactionSession { .. } => true,
-            Target::NextTransaction(_) | Target::Global(_) | Target::Persist(_) => false,
-        };
-        match analysis.kind {
-            _ if analysis.facts.intersects(Facts::MULTI | Facts::TORN) => false,
-            Kind::Use => true,
-            Kind::Set => sql::parse_set(text, self.lex)
-                .is_some_and(|all| all.iter().all(|one| is_carried(&one.target) && one.value != Value::Expression)),
-            _ => false,
-        }
     }
 }
 

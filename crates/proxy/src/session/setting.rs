@@ -2,22 +2,17 @@
 
 use super::command::Incoming;
 use super::connection::Connection;
-use super::door::{ServerDoor, door};
+use super::door::door;
 use super::effects::Effects;
-use super::sync::AUTOCOMMIT;
-use super::tracked::UNCARRIED;
-use super::wants::Wants;
-use crate::statements::memory::{Change, SetEffect};
-use session_state::charsets::{self, Hidden};
+use session_state::charsets::{self};
 use session_state::pins::{PinReason, WISHES};
-use session_state::question::Question;
-use session_state::state::{
-    CHARSETS, CLIENT_COLLATION, NAMED_COLLATIONS, RESULTS_COLLATION, assignment_rank, canonical, displaced_by, follower_of,
-};
+use session_state::setting::AUTOCOMMIT;
+use session_state::setting::{Change, assignments, changes_another, lost_schema};
+use session_state::state::{CHARSETS, CLIENT_COLLATION, NAMED_COLLATIONS, RESULTS_COLLATION, assignment_rank, canonical, displaced_by};
+use session_state::tracked::UNCARRIED;
 use session_state::words::contains;
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
-use wire::codec::Reader;
 use wire::codes;
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
@@ -279,90 +274,6 @@ impl Effects<'_> {
     }
 }
 
-impl Wants {
-    /// Asks for the character sets in force. False when they are others than before: which collations go with them is not known.
-    async fn has_kept_charsets(&mut self, door: &mut ServerDoor<'_>) -> bool {
-        let before = self.charset_changes(CHARSETS);
-        self.ask_for_charsets(door, &[Hidden::Kept; 2]).await && self.charset_changes(CHARSETS) == before
-    }
-
-    /// Does the text have a SET NAMES or SET CHARACTER SET?
-    fn names_charsets(&self, sql: &[u8], analysis: &Analysis) -> bool {
-        let names = |a: &Assignment| matches!(a.target, Target::Names { .. } | Target::CharacterSet(_));
-        assignments(sql, analysis, self.lex).iter().any(names)
-    }
-
-    /// Asks the held backend for session variables; the error's code where it does not answer, or 0.
-    pub(super) async fn ask_for_variables(&self, door: &mut ServerDoor<'_>, names: &[String]) -> Result<Vec<Change>, u16> {
-        let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
-        let values = self.ask_for_values(door, &columns).await?;
-        let told = names.iter().zip(values).map(|(name, value)| {
-            let value = match (name.as_str(), value.as_slice()) {
-                (AUTOCOMMIT, b"1") => b"ON".to_vec(),
-                (AUTOCOMMIT, b"0") => b"OFF".to_vec(),
-                _ => value,
-            };
-            (name.as_str().into(), value.into())
-        });
-        Ok(told.collect())
-    }
-
-    /// Asks the held backend for the values of these expressions; NULL is empty. The error's code where it does not answer, or 0.
-    async fn ask_for_values(&self, door: &mut ServerDoor<'_>, columns: &[String]) -> Result<Vec<Vec<u8>>, u16> {
-        // Where nothing is reported, the results may be in a character set that is not known yet.
-        let as_bytes = self.has_wide_results() || door.at.backend.tracks_nothing();
-        let reply = door.ask(Question::Values { expressions: columns, as_bytes }).await.map_err(|_| 0_u16)?;
-        let code = reply.error.as_ref().map_or(0, |error| error.code);
-        let mut values = Reader::new(reply.rows.first().ok_or(code)?);
-        // NULL (0xfb) is no string.
-        Ok(columns.iter().map(|_| values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default()).collect())
-    }
-
-    /// What the statement would do in any session, if that depends on nothing else.
-    fn repeatable_effect(&self, all: &[Assignment], reply: &ReplyFacts, untold: &[Change]) -> Option<SetEffect> {
-        let constant = |v: &Value| matches!(v, Value::Literal(_) | Value::Word(_));
-        let known = |t: &Target| match t {
-            Target::Session(name) => {
-                changes_another(name).is_none()
-                    && !UNCARRIED.contains(&name.as_str())
-                    && !matches!(name.as_str(), "timestamp" | "last_insert_id" | "identity")
-            }
-            Target::Names { .. } | Target::TransactionSession { .. } => true,
-            Target::NextTransaction(_) | Target::CharacterSet(_) | Target::Global(_) | Target::Persist(_) | Target::User(_) => false,
-        };
-        if !all.iter().all(|a| known(&a.target) && constant(&a.value)) {
-            return None;
-        }
-        let told: Vec<Change> = reply.variables.iter().map(|(n, v)| ((**n).into(), (**v).into())).collect();
-        // Whatever else the server tells of (the end of an earlier SET STATEMENT) is not this statement's doing.
-        let own = |name: &str| {
-            charsets::is_one(name)
-                || name.starts_with("tx_")
-                || name.starts_with("transaction_")
-                || all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == name))
-        };
-        if !told.iter().all(|(name, _)| own(name)) {
-            return None;
-        }
-        if all.iter().any(|a| is_relative(a, told.iter().chain(untold))) {
-            return None;
-        }
-        let mut changes: Vec<Change> = told.iter().chain(untold).filter(|(name, _)| !charsets::is_one(name)).cloned().collect();
-        for assignment in all {
-            changes.extend(self.charset_changes(charsets::decided_by(&assignment.target)?));
-        }
-        changes.sort_by_key(|(name, _)| assignment_rank(name, false));
-        Some(SetEffect { told, changes })
-    }
-}
-
-/// Is there something to learn from the statement that the tracker does not tell?
-pub(super) fn teaches(analysis: &Analysis, reply: &ReplyFacts) -> bool {
-    let sets = analysis.kind == Kind::Set || analysis.facts.contains(Facts::MULTI);
-    let changes_others = || reply.variables.iter().any(|(name, _)| changes_another(name).is_some());
-    sets || lost_schema(reply) || changes_others() || !reply.variables.is_empty() && charsets::changed_by(reply)
-}
-
 /// What a SET with this text may have left that failed with this error. Servers check all assignments before the first is in force,
 /// but some are refused only when their turn comes, and values assign (`@a := 1`) while they are checked.
 fn left_by_failed_set(sql: &[u8], lex: LexMode, code: u16) -> LeftBySet {
@@ -375,11 +286,6 @@ fn left_by_failed_set(sql: &[u8], lex: LexMode, code: u16) -> LeftBySet {
         Some(all) => LeftBySet::Of(all),
         None => LeftBySet::Unknown,
     }
-}
-
-/// The variable that changes along with this one, and by what it was before perhaps. Character sets are learnt otherwise.
-fn changes_another(name: &str) -> Option<&'static str> {
-    follower_of(name).filter(|_| !charsets::is_one(name))
 }
 
 /// Does the value of a session variable tell whether it was set? Some act once, some run on, and the proxy has its own tracking.
@@ -395,36 +301,15 @@ fn is_variable(name: &str) -> bool {
     ![CLIENT_COLLATION, RESULTS_COLLATION].contains(&name)
 }
 
-/// Variables with switches: a SET changes those that it names.
-const OF_SWITCHES: &[&str] = &["optimizer_switch", "optimizer_trace", "optimizer_trace_features"];
-
-/// Does the value that it gave depend on the one of before? Not where it is what the text says.
-fn is_relative<'a>(assignment: &Assignment, mut told: impl Iterator<Item = &'a Change>) -> bool {
-    let Target::Session(name) = &assignment.target else { return false };
-    let (Value::Literal(text) | Value::Word(text)) = &assignment.value else { return true };
-    let is_said = |value: &[u8]| value.eq_ignore_ascii_case(text.trim_matches(['\'', '"']).as_bytes());
-    OF_SWITCHES.contains(&name.as_str()) && !told.any(|(told, value)| **told == **name && is_said(value))
-}
-
 /// MySQL's `SET RESOURCE GROUP`.
 fn names_resource_group(sql: &[u8]) -> bool {
     contains(sql, b"resource")
 }
 
-/// What all the SETs of a text assign that are understood.
-pub(super) fn assignments(sql: &[u8], analysis: &Analysis, lex: LexMode) -> Vec<Assignment> {
-    let statements = if analysis.facts.contains(Facts::MULTI) { sql::split(sql, lex).collect() } else { vec![sql] };
-    statements.into_iter().filter_map(|one| sql::parse_set(one, lex)).flatten().collect()
-}
-
-/// Has the session no schema any more? It was dropped.
-fn lost_schema(reply: &ReplyFacts) -> bool {
-    reply.error.is_none() && reply.schema.as_ref().is_some_and(|schema| schema.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use session_state::setting::is_relative;
 
     #[test]
     fn what_a_failed_set_may_have_left() {

@@ -6,7 +6,8 @@
 
 use super::connection::Connection;
 use super::door::ServerDoor;
-use super::effects::{Effects, changes_data_at_most};
+use super::effects::Effects;
+use session_state::effects::changes_data_at_most;
 use session_state::facts::FailedCalls;
 use session_state::pins::{PinReason, StoredCall};
 use session_state::question::Question;

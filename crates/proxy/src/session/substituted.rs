@@ -3,9 +3,9 @@
 use super::backends::Backends;
 use super::local::known_warnings;
 use super::query::{asks_now, is_answer, leaves_found_rows, shows_diagnostics, wide_row};
-use super::wants::Wants;
 use session_state::facts::SessionFacts;
 use session_state::state::is_wide;
+use session_state::wants::Wants;
 use sql::{Analysis, Facts, Kind};
 use wire::reframe::Patch;
 

@@ -5,23 +5,24 @@
 use super::Session;
 use super::backends::Backends;
 use super::door::{ServerDoor, door};
-use super::effects::changes_data_at_most;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::hand::AtHand;
-use super::wants::Wants;
 use crate::backends::backend::put_query;
 use crate::backends::cleaning::{self, ResetError};
 use crate::statements::memory::AnswerSource;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
 use crate::workers::worker::Worker;
+use session_state::effects::changes_data_at_most;
 use session_state::facts::is_about_diagnostics;
 use session_state::facts::{OwnError, SessionFacts, Unread};
 use session_state::held::{TRACK_GTIDS, Tracking};
 use session_state::pins::WISHES;
 use session_state::question::Question;
+use session_state::setting::AUTOCOMMIT;
 use session_state::state::{self, Diff, State};
+use session_state::wants::Wants;
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::charset::Flavor;
@@ -31,9 +32,6 @@ use wire::session_state::is_variable_name;
 
 /// ER_UNKNOWN_SYSTEM_VARIABLE, ER_INCORRECT_GLOBAL_LOCAL_VAR: of a variable that no session can set.
 const UNKNOWN: [u16; 2] = [codes::UNKNOWN_SYSTEM_VARIABLE, codes::INCORRECT_GLOBAL_LOCAL_VAR];
-
-/// The variable that is off where each statement begins a transaction.
-pub(super) const AUTOCOMMIT: &str = "autocommit";
 
 /// Facts of a statement that may show how session tracking is set.
 const SHOWS_TRACKING: Facts = Facts::SESSION_TRACK.union(Facts::VARIABLES);

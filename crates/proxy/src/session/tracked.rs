@@ -3,45 +3,18 @@
 use super::backends::Backends;
 use super::connection::Connection;
 use super::effects::Effects;
-use super::setting::assignments;
-use super::sync::AUTOCOMMIT;
 use super::untracked::LOCK_TIMEOUTS;
-use super::wants::Wants;
-use crate::backends::connect::is_of_no_session;
 use session_state::held::TRACK_GTIDS;
 use session_state::pins::PinReason;
-use session_state::state::{CLIENT_COLLATION, RESULTS_COLLATION, Text, assignment_rank, canonical, displaced_by, is_nullable};
+use session_state::server_info::TrackDefaults;
+use session_state::setting::AUTOCOMMIT;
+use session_state::setting::assignments;
+use session_state::state::{CLIENT_COLLATION, RESULTS_COLLATION, assignment_rank, is_nullable};
+use session_state::tracked::{ASOF, UNCARRIED, has_set_var, is_observed, variable_list};
 use session_state::words::{contains, contains_word};
-use sql::{Analysis, Facts, Kind, LexMode, Target, Value};
+use sql::{Analysis, Facts, Kind, Target, Value};
 use wire::flags::StatusFlags;
-use wire::reframe::{ReplyFacts, TrackFilter};
-
-/// Variables that servers tell of and nobody can set: what happened, not what the session wants.
-const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
-
-/// Session variables that act once, or on the connection itself: they are not carried but pin.
-pub(super) const UNCARRIED: &[&str] = &[
-    "insert_id",
-    "rand_seed1",
-    "rand_seed2",
-    "pseudo_thread_id",
-    "pseudo_slave_mode",
-    "pseudo_replica_mode",
-    "gtid_next",
-    "gtid_seq_no",
-    "gtid_domain_id",
-    "server_id",
-    "profiling",
-    "debug",
-    "debug_sync",
-    "proxy_user",
-    "external_user",
-    // Its text is read in the time zone of then.
-    ASOF,
-];
-
-/// MariaDB's variable that shows tables as they were.
-const ASOF: &str = "system_versioning_asof";
+use wire::reframe::ReplyFacts;
 
 impl Effects<'_> {
     /// What the session tracker said changed.
@@ -123,7 +96,7 @@ impl Effects<'_> {
         if let Some(backend) = self.at.backend.as_mut() {
             backend.core.held.client_chose_tracking();
         }
-        let mut wish = self.client.tracking_wish.take().unwrap_or_else(|| Box::new(self.wants.default_filter(self.at)));
+        let mut wish = self.client.tracking_wish.take().unwrap_or_else(|| Box::new(self.wants.default_filter(track_defaults(self.at))));
         let on = value.eq_ignore_ascii_case(b"ON") || value == b"1";
         match name {
             "session_track_schema" => wish.schema = on,
@@ -160,78 +133,9 @@ impl Effects<'_> {
     }
 }
 
-impl Wants {
-    /// The session and its backend have this schema now, and with it the schema's character set.
-    pub(super) fn enter_schema(&mut self, at: &mut Backends, schema: Option<Text>) {
-        self.state.enter_schema(schema.clone());
-        if let Some(backend) = at.backend.as_mut() {
-            backend.core.held.entered(schema);
-        }
-    }
-
-    /// The session and its backend both have this value now.
-    pub(super) fn set_variable(&mut self, at: &mut Backends, name: &str, value: Option<&[u8]>) {
-        let name = canonical(name, self.family);
-        if let Some(other) = displaced_by(name).filter(|other| self.state.variables.get(other).is_some()) {
-            self.set_one_variable(at, other, None);
-        }
-        self.set_one_variable(at, name, value);
-    }
-
-    fn set_one_variable(&mut self, at: &mut Backends, name: &str, value: Option<&[u8]>) {
-        if name == "wait_timeout" {
-            let seconds = value.and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
-            at.handle.set_own_idle_limit(seconds.unwrap_or(0).saturating_mul(1000));
-        }
-        self.state.variables.set(name, value);
-        if name == "character_set_client" {
-            self.read_client_charset();
-        }
-        if let Some(backend) = at.backend.as_mut() {
-            backend.core.held.variable_changed(name, value, &self.state.variables);
-        }
-    }
-
-    /// What a client is told that never asked for anything else: the server's own defaults.
-    pub(super) fn default_filter(&self, at: &Backends) -> TrackFilter {
-        let known = at.pool.servers().iter().find_map(|s| s.info.track_defaults());
-        let mut filter = match known {
-            Some(defaults) => TrackFilter {
-                system_variables: variable_list(defaults.system_variables.as_deref().unwrap_or_default().as_bytes()),
-                schema: defaults.schema,
-                state_change: defaults.state_change,
-                gtids: defaults.gtids,
-            },
-            None => TrackFilter { system_variables: variable_list(COMMON_DEFAULT), schema: true, ..TrackFilter::default() },
-        };
-        if let Some(value) = self.state.variables.get(TRACK_GTIDS) {
-            filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
-        }
-        filter
-    }
-
-    /// What a `sql_mode` says of how text is read. Whether backslashes escape, the server's status tells too.
-    fn read_text_by(&mut self, sql_mode: &[u8]) {
-        let no_backslash_escapes = self.lex.no_backslash_escapes;
-        self.lex = LexMode { no_backslash_escapes, ..self.lex.under(|word| contains_word(sql_mode, word.as_bytes())) };
-    }
-}
-
-/// Is it no variable that a session sets? (A client that has all told is told of `statement_id` with each statement.)
-pub(super) fn is_observed(name: &str) -> bool {
-    OBSERVED.contains(&name) || is_of_no_session(name)
-}
-
-/// Whether a text, which is one statement, has a hint that sets variables for it alone: `/*+ SET_VAR(x=1) */`.
-pub(super) fn has_set_var(sql: &[u8], analysis: &Analysis) -> bool {
-    analysis.facts.contains(Facts::COMMENT) && !analysis.facts.contains(Facts::MULTI) && contains(sql, b"set_var")
-}
-
-/// What servers track when nobody changed it.
-const COMMON_DEFAULT: &[u8] = b"time_zone,autocommit,character_set_client,character_set_results,character_set_connection";
-
-fn variable_list(value: &[u8]) -> Vec<String> {
-    String::from_utf8_lossy(value).split(',').map(|v| v.trim().to_ascii_lowercase()).filter(|v| !v.is_empty()).collect()
+/// The session tracking of the servers at hand, where one has said.
+pub(super) fn track_defaults(at: &Backends) -> Option<TrackDefaults> {
+    at.pool.servers().iter().find_map(|server| server.info.track_defaults())
 }
 
 /// Was the last that a text assigned to this variable its default?

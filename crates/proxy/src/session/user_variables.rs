@@ -10,24 +10,20 @@
 
 use super::backends::{BOUND, Backends};
 use super::door::ServerDoor;
-use super::effects::{Effects, may_name_others};
+use super::effects::Effects;
 use super::route::Router;
-use super::wants::Wants;
 use crate::workers::counters::count;
 use model::HostgroupId;
 use model::snapshot::RuleMultiplex;
 use session_state::charsets;
-use session_state::literals::{NO_TYPE, is_bare_null, is_null, literals, null_of, of_type};
+use session_state::effects::may_name_others;
+use session_state::literals::{NO_TYPE, literals, null_of, of_type};
 use session_state::pins::{PinReason, Pins, UNSEEN};
 use session_state::question::Question;
-use session_state::state::{MOST_USER_VARIABLES, State, Text, Variables};
-use session_state::statement_key::ValuesAtPrepare;
+use session_state::state::MOST_USER_VARIABLES;
+use session_state::wants::Wants;
 use sql::{Analysis, Facts};
 use std::io;
-use std::sync::Arc;
-
-/// The value of a variable that was never set.
-pub(super) const UNSET: &[u8] = b"NULL";
 
 /// See the module.
 pub(super) struct UserVariables<'a> {
@@ -194,44 +190,6 @@ impl Router<'_> {
             && self.at.is_pinned()
             && !self.at.pins.set().intersects(BOUND)
             && self.at.all_places().any(|(id, pins)| id != hostgroup && pins.set().intersects(UNSEEN))
-    }
-}
-
-impl Wants {
-    /// The value of a variable, as far as it is known.
-    pub(super) fn user_variable(&self, name: &str) -> &[u8] {
-        self.state.user_variables.get(name).filter(|literal| !is_bare_null(literal)).map_or(UNSET, |literal| literal)
-    }
-
-    /// The literal of a variable that is known, and not NULL.
-    pub(super) fn non_null_user_variable(&self, name: &str) -> Option<&Text> {
-        self.state.user_variables.get(name).filter(|literal| !is_null(literal))
-    }
-
-    /// What the session wants without its schema, and without the user variables with a name and a literal that are left out.
-    pub(super) fn without_user_variables(&self, is_left_out: impl Fn(&str, &[u8]) -> bool) -> State {
-        let mut state = State { schema: None, ..self.state.clone() };
-        for (name, _) in self.state.user_variables.entries().iter().filter(|(name, literal)| is_left_out(name, literal)) {
-            state.user_variables.set(name, None);
-        }
-        state
-    }
-
-    /// The values of the variables that a statement names, for a server where they decide at PREPARE.
-    pub(super) fn values_at_prepare(&self, pins: &Pins, text: &[u8]) -> ValuesAtPrepare {
-        let names = sql::user_variables(text, self.lex).filter(|names| names.iter().all(|name| !pins.hides(name)));
-        let Some(names) = names else { return ValuesAtPrepare::unknown() };
-        let mut values = Variables::default();
-        for name in names {
-            values.set(&name, Some(self.user_variable(&name)));
-        }
-        ValuesAtPrepare::Known(values)
-    }
-
-    /// Those of the variables that may have other values now than they had at PREPARE, with their literals of then.
-    pub(super) fn changed_since_prepare(&self, pins: &Pins, then: &Variables) -> Vec<(Arc<str>, Text)> {
-        let is_other = |name: &str, literal: &[u8]| pins.hides(name) || self.user_variable(name) != literal;
-        then.entries().iter().filter(|(name, literal)| is_other(name, literal)).cloned().collect()
     }
 }
 

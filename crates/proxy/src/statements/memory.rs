@@ -4,6 +4,7 @@
 
 use model::{HostgroupId, Listen};
 use session_state::class::Class;
+use session_state::setting::SetEffect;
 use session_state::state::{State, Text, Variables};
 use session_state::statement_key::StatementKey;
 use session_state::stored::Body;
@@ -18,18 +19,6 @@ type RandomMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// A user and a schema.
 type SchemaKey = (Box<str>, Box<[u8]>);
-
-/// A variable and the value it got, as the server reported it.
-pub(crate) type Change = (Arc<str>, Text);
-
-/// What a SET statement made of literals only did.
-#[derive(Debug)]
-pub(crate) struct SetEffect {
-    /// Variables that the server's session tracker told of.
-    pub told: Vec<Change>,
-    /// Everything that it changed in a session's state; character sets are told only in part.
-    pub changes: Vec<Change>,
-}
 
 /// Answer to COM_STMT_PREPARE, as the server gave it.
 pub(crate) struct PrepareReply {

@@ -6,6 +6,7 @@ use crate::backends::defaults;
 use crate::workers::worker::Worker;
 use session_state::held::Tracking;
 use session_state::server_info::{Family, ServerInfo, ServerTracking, TrackDefaults};
+use session_state::tracked::is_of_no_session;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::charset::{self, Collation, Flavor};
@@ -126,26 +127,6 @@ pub(crate) async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std:
     let ours = Arc::clone(&tracking.ours);
     let _ = backend.core.info.tracking.set(tracking);
     Ok(ours)
-}
-
-/// Variables that no session changes, or (`statement_id`) that change with each statement: told of them, MySQL would add
-/// to every single reply.
-pub(crate) fn is_of_no_session(name: &str) -> bool {
-    const PREFIXES: [&str; 12] = [
-        "performance_schema_",
-        "replica_",
-        "slave_",
-        "rpl_",
-        "ssl_",
-        "tls_",
-        "admin_",
-        "caching_sha2_",
-        "sha256_",
-        "temptable_",
-        "report_",
-        "relay_",
-    ];
-    name == "statement_id" || PREFIXES.iter().any(|p| name.starts_with(p))
 }
 
 /// MySQL's variables by name: its `*` would also name those that change with each statement.

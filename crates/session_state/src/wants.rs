@@ -2,17 +2,17 @@
 //!
 //! It is the session's own: whatever connection serves it is brought to this state before a statement runs.
 
-use session_state::flavors::{StandIns, adapt};
-use session_state::server_info::{Family, ServerInfo, charset_of};
-use session_state::state::{State, Text};
+use crate::flavors::{StandIns, adapt};
+use crate::server_info::{Family, ServerInfo, charset_of};
+use crate::state::{State, Text};
 use sql::{Builtins, LexMode};
 use wire::charset;
 
 /// Variables that say what names of character sets mean.
-pub(super) const DECIDE_CHARSETS: [&str; 3] = ["default_collation_for_utf8mb4", "character_set_collations", "old_mode"];
+pub const DECIDE_CHARSETS: [&str; 3] = ["default_collation_for_utf8mb4", "character_set_collations", "old_mode"];
 
 /// See the module.
-pub(super) struct Wants {
+pub struct Wants {
     /// Schema, character sets, variables.
     pub state: State,
     /// How its texts are read, as its `sql_mode` and its server's flavor say.
@@ -32,7 +32,7 @@ impl Default for Wants {
 impl Wants {
     /// The session came to a server: one of another family than its state was learnt on may not know all of it. Returns whether the
     /// statement was read as one for another flavor, so that a stored function may have gone unseen.
-    pub(super) fn come_to(&mut self, info: &ServerInfo) -> bool {
+    pub fn come_to(&mut self, info: &ServerInfo) -> bool {
         if info.family == self.family {
             return false;
         }
@@ -46,14 +46,14 @@ impl Wants {
     }
 
     /// The tables that are made or dropped, with their schemas.
-    pub(super) fn temporary_tables(&self, sql: &[u8]) -> Vec<(Text, String)> {
+    pub fn temporary_tables(&self, sql: &[u8]) -> Vec<(Text, String)> {
         let own = || self.state.schema.clone().unwrap_or_else(|| (*b"").into());
         let tables = sql::temporary_tables(sql, self.lex).into_iter();
         tables.map(|(schema, table)| (schema.map_or_else(own, |schema| schema.as_bytes().into()), table)).collect()
     }
 
     /// False under settings under which this SET text might mean something else.
-    pub(super) fn state_is_ordinary(&self, sql: &[u8]) -> bool {
+    pub fn state_is_ordinary(&self, sql: &[u8]) -> bool {
         !self.lex.ansi_quotes
             && !self.lex.no_backslash_escapes
             && self.lex.multi_byte.reads_alike(sql)
@@ -62,7 +62,7 @@ impl Wants {
 
     /// A name of the client's, as servers keep and tell it. `collation` is that of the client's handshake, `info` is what a server said of itself. What is no text in the session's character set stays as it is: servers
     /// refuse it.
-    pub(super) fn in_utf8(&self, info: Option<&ServerInfo>, collation: u16, name: &[u8]) -> Text {
+    pub fn in_utf8(&self, info: Option<&ServerInfo>, collation: u16, name: &[u8]) -> Text {
         let charset = match self.state.variables.get("character_set_client") {
             Some(charset) => charset,
             None => charset_of(info, collation).as_bytes(),
@@ -70,3 +70,7 @@ impl Wants {
         charset::to_utf8(charset, name).unwrap_or(name.into()).as_ref().into()
     }
 }
+
+#[cfg(test)]
+#[path = "wants_tests.rs"]
+mod tests;
