@@ -65,7 +65,7 @@ fn what_clients_wait_for_is_in_the_queue() {
 #[test]
 fn who_waits_for_a_turn_is_woken_by_what_is_dropped_too() {
     let copying = copying("");
-    let [first, second] = [(); 2].map(|()| Beginning::new(&copying, Locks::Takes).end().unwrap());
+    let [first, mut second] = [(); 2].map(|()| Beginning::new(&copying, Locks::Takes).end().unwrap());
     let mut cx = Context::from_waker(Waker::noop());
     let mut turn = std::pin::pin!(second.turn());
     assert!(turn.as_mut().poll(&mut cx).is_pending());
@@ -75,6 +75,20 @@ fn who_waits_for_a_turn_is_woken_by_what_is_dropped_too() {
     drop(Beginning::new(&copying, Locks::Takes));
     let alone = Beginning::new(&copying, Locks::None).end().unwrap();
     assert!(!alone.is_raced());
+}
+
+#[test]
+fn who_passes_a_statement_is_woken_and_counts_as_raced() {
+    let copying = copying("");
+    let mut slow = Beginning::new(&copying, Locks::Takes).end().unwrap();
+    let [mut next, mut later] = [(); 2].map(|()| Beginning::new(&copying, Locks::Takes).end().unwrap());
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(std::pin::pin!(next.turn()).poll(&mut cx).is_pending());
+    slow.pass();
+    slow.pass();
+    assert!(std::pin::pin!(next.turn()).poll(&mut cx).is_ready() && next.is_raced() && slow.is_raced());
+    drop((slow, next));
+    assert!(std::pin::pin!(later.turn()).poll(&mut cx).is_ready() && !later.is_raced());
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn unread_bytes() -> usize {
 
 /// Whether a statement that begins now would wait for one that has ended.
 fn somebody_is_waited_for(copying: &Arc<Copying>) -> bool {
-    let probe = Beginning::new(copying, Locks::None).end().unwrap();
+    let mut probe = Beginning::new(copying, Locks::None).end().unwrap();
     let turn = std::pin::pin!(probe.turn());
     turn.poll(&mut Context::from_waker(Waker::noop())).is_pending()
 }
