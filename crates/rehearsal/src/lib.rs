@@ -7,6 +7,7 @@
 mod answer;
 mod desk;
 mod judge;
+mod plan;
 mod spread;
 mod statement;
 mod tally;
@@ -18,6 +19,7 @@ pub use desk::{Desk, Findings, GIVE_UPS, GaveUp, Run, SKIPS, ServerName, Skip};
 pub use judge::{
     CLASSES, Class, Excuses, Finding, Round, Weight, compare, ignored, is_of_locks, judge_once, left_out, recheck, refuses_stale_writes,
 };
+pub use plan::QueryPlan;
 pub use spread::Spread;
 pub use statement::{Traits, traits};
 pub use tally::{Compared, MAX_DIGESTS, OfDigest, Opinion, Sample, Tally};
