@@ -5,6 +5,8 @@
 mod common;
 #[path = "rehearsal/exact.rs"]
 mod exact;
+#[path = "rehearsal/plans.rs"]
+mod plans;
 #[path = "rehearsal/all.rs"]
 mod whole;
 

@@ -114,6 +114,34 @@ impl GaveUp {
     }
 }
 
+/// What became of a question for the plans of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanEnd {
+    /// Both plans are known.
+    Known,
+    /// A server could not be asked, refused, or answered what cannot be read.
+    Failed,
+    /// The original's cluster has no server but writers.
+    OnlyWriters,
+    /// The statement is too long.
+    TooLong,
+}
+
+/// All of them, in the order of their numbers.
+pub const PLAN_ENDS: [PlanEnd; 4] = [PlanEnd::Known, PlanEnd::Failed, PlanEnd::OnlyWriters, PlanEnd::TooLong];
+
+impl PlanEnd {
+    /// The name that pages and metrics show.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Known => "known",
+            Self::Failed => "failed",
+            Self::OnlyWriters => "only writers",
+            Self::TooLong => "too long",
+        }
+    }
+}
+
 /// A server, as the page names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerName {
@@ -130,10 +158,14 @@ pub struct Findings {
     pub tally: Tally,
     /// The last error of the rehearsal itself.
     pub error: String,
+    /// Why a plan could not be had last.
+    pub plan_error: String,
     /// Users whom the shadow does not let in, with its error.
     pub refused: BTreeMap<Box<str>, String>,
     /// The second (process clock) of the last round of questions, and how many were asked in it.
     asked: (u64, u32),
+    /// The second (process clock) from which on plans may be asked for again.
+    plans_from_s: u64,
 }
 
 /// One rehearsal, from START to the next START.
@@ -168,6 +200,7 @@ pub struct Run {
     rechecking: AtomicU64,
     skipped: [AtomicU64; SKIPS.len()],
     given_up: [AtomicU64; GIVE_UPS.len()],
+    planned: [AtomicU64; PLAN_ENDS.len()],
     findings: Mutex<Findings>,
 }
 
@@ -191,6 +224,7 @@ impl Run {
             rechecking: AtomicU64::new(0),
             skipped: Default::default(),
             given_up: Default::default(),
+            planned: Default::default(),
             findings: Mutex::default(),
         }
     }
@@ -285,16 +319,51 @@ impl Run {
 
     /// Takes one of the second's rounds of questions; false where none is left.
     pub fn may_ask(&self, now_ms: u64) -> bool {
-        let (mut findings, second) = (self.findings(), now_ms / 1000);
-        if findings.asked.0 != second {
-            findings.asked = (second, 0);
-        }
-        findings.asked.1 += 1;
-        let may = findings.asked.1 <= self.plan.rechecks_per_s;
+        let may = self.findings().take_question(now_ms, self.plan.rechecks_per_s);
         if may {
             self.rechecks.fetch_add(1, Ordering::Relaxed);
         }
         may
+    }
+}
+
+impl Run {
+    /// Takes one of the questions for the plans of a digest: one in a second of all, twice in 15 minutes of the digest, and within the
+    /// limit for second questions. False where none is left.
+    pub fn may_plan(&self, digest: u64, now_ms: u64) -> bool {
+        let (mut findings, second) = (self.findings(), now_ms / 1000);
+        let may = second >= findings.plans_from_s
+            && findings.tally.may_plan(digest, now_ms)
+            && findings.take_question(now_ms, self.plan.rechecks_per_s);
+        if may {
+            findings.plans_from_s = second + 1;
+            findings.tally.note_plan(digest, now_ms);
+        }
+        may
+    }
+
+    /// Counts what became of a question for plans.
+    pub fn note_plan(&self, end: PlanEnd) {
+        if let Some(count) = self.planned.get(end as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Questions for plans that ended so.
+    pub fn plans(&self, end: PlanEnd) -> u64 {
+        self.planned.get(end as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+}
+
+impl Findings {
+    /// Takes one of the second's questions to both servers.
+    fn take_question(&mut self, now_ms: u64, most: u32) -> bool {
+        let second = now_ms / 1000;
+        if self.asked.0 != second {
+            self.asked = (second, 0);
+        }
+        self.asked.1 += 1;
+        self.asked.1 <= most
     }
 }
 
@@ -459,6 +528,27 @@ mod tests {
     }
 
     #[test]
+    fn plans_are_asked_for_once_in_a_second_and_within_the_limit_of_questions() {
+        let compared = |run: &Run, digest| {
+            let class = crate::Class::Same;
+            run.findings().tally.add(&crate::Compared { digest, text: b"", class, ignored: None, is_rechecked: false, times_us: [1, 1] });
+        };
+        let run = run("a", ", rechecks_per_s=2", 0, None);
+        assert!(!run.may_plan(1, 1000), "the digest is not known");
+        (1..9).for_each(|digest| compared(&run, digest));
+        assert_eq!(
+            [(1, 1000), (2, 1001), (2, 1999), (2, 2000), (3, 2001)].map(|(n, at)| run.may_plan(n, at)),
+            [true, false, false, true, false]
+        );
+        assert!(run.may_ask(3000) && run.may_ask(3001) && !run.may_plan(3, 3002), "second questions have used it up");
+        assert!(run.may_plan(3, 4000) && run.may_ask(4001) && !run.may_ask(4002));
+        assert_eq!(run.rechecks.load(Ordering::Relaxed), 3, "plans are no rechecks");
+        let none = self::run("b", ", rechecks_per_s=0", 0, None);
+        compared(&none, 1);
+        assert!(!none.may_plan(1, 1000));
+    }
+
+    #[test]
     fn two_rounds_are_under_way_at_most() {
         let run = Arc::new(run("a", "", 0, None));
         let turns = [run.turn(), run.turn(), run.turn()];
@@ -471,5 +561,6 @@ mod tests {
     fn reasons_have_their_numbers() {
         SKIPS.iter().enumerate().for_each(|(place, skip)| assert_eq!(*skip as usize, place));
         GIVE_UPS.iter().enumerate().for_each(|(place, why)| assert_eq!(*why as usize, place));
+        PLAN_ENDS.iter().enumerate().for_each(|(place, end)| assert_eq!(*end as usize, place));
     }
 }

@@ -132,6 +132,11 @@ impl Class {
         !self.is_same() && !matches!(self, Self::Float | Self::Columns | Self::Warnings | Self::Unchecked)
     }
 
+    /// Whether the server's plan may be the reason.
+    pub fn may_be_of_plan(self) -> bool {
+        matches!(self, Self::Rows | Self::Count | Self::Reordered | Self::TimedOut)
+    }
+
     /// The class where the answers took this long, us. A time limit says nothing about the shadow if the original took as long.
     pub fn after(self, [original_us, shadow_us]: [u64; 2]) -> Self {
         if self == Self::TimedOut && original_us >= shadow_us { Self::Unchecked } else { self }

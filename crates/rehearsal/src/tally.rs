@@ -3,8 +3,10 @@
 //! INVARIANT: at most [`MAX_DIGESTS`] digests and [`MAX_SAMPLES`] samples are held; comparisons of further digests are counted together.
 
 use crate::judge::{CLASSES, Class, Weight};
+use crate::plan::QueryPlan;
 use crate::spread::Spread;
 use crate::statement::Traits;
+use crate::verdict;
 use model::snapshot::RehearsalIgnore;
 use std::collections::HashMap;
 
@@ -12,6 +14,15 @@ use std::collections::HashMap;
 pub const MAX_DIGESTS: usize = 4096;
 /// Most samples of a rehearsal, about 4 KB each at most.
 const MAX_SAMPLES: usize = 1024;
+/// Most digests of a rehearsal whose plans are kept, about 4 KB each at most.
+pub const MAX_PLANS: usize = 512;
+/// Questions for the plans of a digest in [`PLANS_WITHIN_MS`].
+const PLANS_OF_DIGEST: usize = 2;
+/// See [`PLANS_OF_DIGEST`].
+const PLANS_WITHIN_MS: u64 = 15 * 60_000;
+/// Characters of a plan that are kept.
+const PLAN_SHOWN: usize = 1024;
+
 /// Differences of a digest that a second question confirmed; further ones are believed.
 const CONFIRMED: u32 = 3;
 /// Unchecked differences of a digest leave a doubt if they are more than one in as many comparisons.
@@ -55,6 +66,30 @@ pub struct Sample {
     pub shadow: String,
 }
 
+/// How both servers run a statement of a digest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanPair {
+    /// Why they were asked: a class, or `slower`.
+    pub reason: &'static str,
+    /// When they were asked, Unix s.
+    pub seen_at: u64,
+    /// The original's plan.
+    pub original: String,
+    /// The shadow's plan.
+    pub shadow: String,
+    /// What is other on the shadow; empty for equal plans.
+    pub change: String,
+}
+
+impl PlanPair {
+    /// Both plans in text.
+    pub fn new(reason: &'static str, seen_at: u64, [original, shadow]: [&QueryPlan; 2]) -> Self {
+        let cut = |text: String| text.chars().take(PLAN_SHOWN).collect();
+        let change = cut(original.changes(shadow));
+        Self { reason, seen_at, original: cut(original.to_string()), shadow: cut(shadow.to_string()), change }
+    }
+}
+
 /// What was compared of one digest.
 #[derive(Clone, Debug, Default)]
 pub struct OfDigest {
@@ -66,6 +101,10 @@ pub struct OfDigest {
     pub times: [Spread; 2],
     /// The row of `mysql_rehearsal_ignores` that named its last ignored difference.
     pub ignored_by: Option<Box<str>>,
+    /// How both servers run it, if they were asked.
+    pub plans: Option<Box<PlanPair>>,
+    /// When they were asked last, the latest first: process clock, ms.
+    planned_ms: [Option<u64>; PLANS_OF_DIGEST],
     confirmed: u32,
     noisy: u32,
 }
@@ -115,6 +154,8 @@ pub struct Tally {
     /// Comparisons of digests beyond [`MAX_DIGESTS`], by class.
     others: [u64; CLASSES.len()],
     samples: Vec<Sample>,
+    /// Digests whose plans were asked for.
+    planned: usize,
 }
 
 impl Tally {
@@ -186,6 +227,42 @@ impl Tally {
     /// The samples, oldest first.
     pub fn samples(&self) -> &[Sample] {
         &self.samples
+    }
+
+    /// Why the plans of a statement are of interest, whose comparison was counted as `class` just now and took so long (us).
+    pub fn plan_reason(&self, digest: u64, class: Class, times_us: [u64; 2], slow_factor: f64) -> Option<&'static str> {
+        if class.may_be_of_plan() {
+            return Some(class.name());
+        }
+        // A digest has slow and fast statements: one that was slow itself shows more.
+        let is_slow = class.weight() != Weight::Nothing && verdict::took_longer(times_us, slow_factor);
+        let is_slower = is_slow && self.get(digest).is_some_and(|digest| verdict::is_slower(digest, slow_factor));
+        is_slower.then_some("slower")
+    }
+
+    /// Whether a digest's plans may be asked for at this time (process clock, ms): twice in 15 minutes.
+    pub fn may_plan(&self, digest: u64, now_ms: u64) -> bool {
+        let Some(digest) = self.digests.get(&digest) else { return false };
+        let is_free = |asked: &Option<u64>| asked.is_none_or(|asked_ms| now_ms >= asked_ms.saturating_add(PLANS_WITHIN_MS));
+        let is_new = digest.planned_ms.iter().all(Option::is_none);
+        digest.planned_ms.iter().any(is_free) && (!is_new || self.planned < MAX_PLANS)
+    }
+
+    /// They are asked for now.
+    pub fn note_plan(&mut self, digest: u64, now_ms: u64) {
+        let Some(digest) = self.digests.get_mut(&digest) else { return };
+        self.planned += usize::from(digest.planned_ms.iter().all(Option::is_none));
+        digest.planned_ms.rotate_right(1);
+        digest.planned_ms[0] = Some(now_ms);
+    }
+
+    /// Keeps a pair of plans. Equal ones take the place of no change.
+    pub fn keep_plans(&mut self, digest: u64, pair: PlanPair) {
+        let Some(digest) = self.digests.get_mut(&digest) else { return };
+        let tells_less = pair.change.is_empty() && digest.plans.as_ref().is_some_and(|known| !known.change.is_empty());
+        if !tells_less {
+            digest.plans = Some(Box::new(pair));
+        }
     }
 
     /// One digest.
@@ -322,6 +399,56 @@ mod tests {
         let digest = tally.get(1).unwrap();
         assert_eq!((digest.count(Class::Ignored), digest.weighing(Weight::Bad), digest.compared()), (1, 0, 1));
         assert_eq!(digest.ignored_by.as_deref(), Some("known (digest 0x0000000000000001)"));
+    }
+
+    #[test]
+    fn plans_are_asked_for_twice_in_a_quarter_of_an_hour() {
+        let mut tally = Tally::default();
+        assert!(!tally.may_plan(1, 0), "nothing was compared");
+        (0..MAX_PLANS as u64 + 2).for_each(|digest| tally.add(&compared(digest, Class::Same, false)));
+        let ask = |tally: &mut Tally, digest, now_ms| {
+            let may = tally.may_plan(digest, now_ms);
+            if may {
+                tally.note_plan(digest, now_ms);
+            }
+            may
+        };
+        let asked = [0, 1_000, 2_000, 899_999, 900_000, 900_001, 901_000, 902_000].map(|now_ms| ask(&mut tally, 1, now_ms));
+        assert_eq!(asked, [true, true, false, false, true, false, true, false]);
+        assert!(ask(&mut tally, 2, 902_000), "another digest has questions of its own");
+        (3..MAX_PLANS as u64 + 1).for_each(|digest| assert!(ask(&mut tally, digest, 902_000)));
+        assert!(!ask(&mut tally, MAX_PLANS as u64 + 1, 902_000), "plans of so many digests are kept");
+        assert!(ask(&mut tally, 3, 903_000), "known digests go on");
+    }
+
+    #[test]
+    fn plans_are_of_interest_for_other_rows_and_slower_digests() {
+        let (mut tally, slow) = (Tally::default(), [1_000, 9_000]);
+        for (class, reason) in [(Class::Rows, Some("rows")), (Class::Count, Some("count")), (Class::Same, None), (Class::Columns, None)] {
+            assert_eq!(tally.plan_reason(1, class, [1, 1], 1.5), reason);
+        }
+        let add = |tally: &mut Tally, times_us| tally.add(&Compared { times_us, ..compared(1, Class::Same, false) });
+        (0..29).for_each(|_| add(&mut tally, slow));
+        assert_eq!(tally.plan_reason(1, Class::Same, slow, 1.5), None, "29 comparisons are no slower digest");
+        add(&mut tally, slow);
+        assert_eq!(tally.plan_reason(1, Class::Same, slow, 1.5), Some("slower"));
+        assert_eq!(tally.plan_reason(1, Class::Same, [1_000, 1_100], 1.5), None, "this statement was not slower");
+        assert_eq!([Class::Noise, Class::Unchecked].map(|class| tally.plan_reason(1, class, slow, 1.5)), [None; 2]);
+        (0..100).for_each(|_| add(&mut tally, [1_000, 1_000]));
+        assert_eq!(tally.plan_reason(1, Class::Same, slow, 1.5), None, "the digest is not slower");
+    }
+
+    #[test]
+    fn a_change_stays_when_plans_are_equal_later() {
+        let mut tally = Tally::default();
+        tally.add(&compared(1, Class::Same, false));
+        let pair = |change: &str, seen_at| PlanPair { change: change.to_owned(), seen_at, ..PlanPair::default() };
+        for (change, at, kept) in [("", 1, 1), ("index a lost", 2, 2), ("", 3, 2), ("index b lost", 4, 4)] {
+            tally.keep_plans(1, pair(change, at));
+            assert_eq!(tally.get(1).unwrap().plans.as_ref().unwrap().seen_at, kept);
+        }
+        tally.keep_plans(2, pair("", 5));
+        assert!(tally.get(2).is_none());
     }
 
     #[test]

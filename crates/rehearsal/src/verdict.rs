@@ -108,6 +108,27 @@ pub struct Changed {
     pub growth: f64,
 }
 
+/// Whether a digest is slower on the shadow, by the rule of the verdict.
+pub fn is_slower(digest: &OfDigest, slow_factor: f64) -> bool {
+    changed_medians(digest, slow_factor, true).is_some()
+}
+
+/// Whether one answer took longer on the shadow in the same sense: times (us) of the original and the shadow.
+pub fn took_longer([original_us, shadow_us]: [u64; 2], slow_factor: f64) -> bool {
+    shadow_us as f64 > original_us as f64 * slow_factor && shadow_us >= original_us.saturating_add(SLOWER_BY_US)
+}
+
+/// The medians of a digest (us) that was compared often enough, if they changed.
+fn changed_medians(digest: &OfDigest, slow_factor: f64, is_slower: bool) -> Option<[u64; 2]> {
+    let [original, shadow] = &digest.times;
+    if original.count() < ENOUGH_RUNS {
+        return None;
+    }
+    let [before, after] = [original.percentile_us(50), shadow.percentile_us(50)];
+    let is_changed = took_longer(if is_slower { [before, after] } else { [after, before] }, slow_factor);
+    is_changed.then_some([before, after])
+}
+
 /// Digests whose median changed by more than the factor and by at least 1 ms, slower ones (`is_slower`) or faster ones.
 pub fn changed(tally: &Tally, slow_factor: f64, is_slower: bool) -> Vec<Changed> {
     let digests = tally.digests();
@@ -116,12 +137,10 @@ pub fn changed(tally: &Tally, slow_factor: f64, is_slower: bool) -> Vec<Changed>
     let share = |us: u64, all: u64| if all == 0 { 0.0 } else { us as f64 * 100.0 / all as f64 };
     let of = |(digest, of_digest): &(u64, &OfDigest)| {
         let [original, shadow] = &of_digest.times;
-        let median_us = [original.percentile_us(50), shadow.percentile_us(50)];
-        let (low, high) = if is_slower { (median_us[0], median_us[1]) } else { (median_us[1], median_us[0]) };
-        let is_changed = high as f64 > low as f64 * slow_factor && high >= low + SLOWER_BY_US;
+        let median_us = changed_medians(of_digest, slow_factor, is_slower)?;
         let growth = if totals[0] == 0 { 1.0 } else { 1.0 + (shadow.sum_us() as f64 - original.sum_us() as f64) / totals[0] as f64 };
         let share = [share(original.sum_us(), totals[0]), share(shadow.sum_us(), totals[1])];
-        (is_changed && original.count() >= ENOUGH_RUNS).then_some(Changed { digest: *digest, median_us, share, growth })
+        Some(Changed { digest: *digest, median_us, share, growth })
     };
     digests.iter().filter_map(of).collect()
 }
@@ -248,10 +267,10 @@ fn differences(tally: &Tally, weight: Weight) -> impl Iterator<Item = String> {
     let mut lines: Vec<String> = Vec::new();
     for class in CLASSES {
         let of_class: Vec<_> = found.iter().filter(|(_, of, ..)| *of == class).collect();
-        let named = of_class
-            .iter()
-            .take(NAMED)
-            .map(|(count, _, hash, digest)| format!("{}: {} in {} {}", class.name(), times(*count), shown(*hash), cut(&digest.text)));
+        let named = of_class.iter().take(NAMED).map(|(count, _, hash, digest)| {
+            let plan = if class.may_be_of_plan() { planned(digest) } else { String::new() };
+            format!("{}: {} in {} {}{plan}", class.name(), times(*count), shown(*hash), cut(&digest.text))
+        });
         lines.extend(named);
         if of_class.len() > NAMED {
             lines.push(format!("{}: {} more", class.name(), counted((of_class.len() - NAMED) as u64, "digest")));
@@ -274,10 +293,25 @@ fn relied_on_order(tally: &Tally) -> Option<String> {
 }
 
 fn change(changed: &Changed, tally: &Tally) -> String {
-    let text = tally.get(changed.digest).map_or("", |digest| &digest.text);
+    let digest = tally.get(changed.digest);
+    let text = digest.map_or("", |digest| &digest.text);
+    let plan = digest.filter(|_| changed.median_us[1] > changed.median_us[0]).map(planned).unwrap_or_default();
     let [before, after] = changed.median_us.map(ms);
     let [share_before, share_after] = changed.share;
-    format!("{} p50 {before} -> {after} ms, {share_before:.0} % -> {share_after:.0} % of all time: {}", shown(changed.digest), cut(text))
+    format!(
+        "{} p50 {before} -> {after} ms, {share_before:.0} % -> {share_after:.0} % of all time: {}{plan}",
+        shown(changed.digest),
+        cut(text)
+    )
+}
+
+/// What is other in the shadow's plan, where both are known.
+fn planned(digest: &OfDigest) -> String {
+    match digest.plans.as_deref() {
+        Some(plans) if plans.change.is_empty() => "; plan: the same".to_owned(),
+        Some(plans) => format!("; plan: {}", plans.change),
+        None => String::new(),
+    }
 }
 
 fn all(tally: &Tally) -> String {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::tally::Compared;
+use crate::tally::{Compared, PlanPair};
 
 const LIMITS: Limits = Limits { slow_factor: 1.5, total_growth: 1.2 };
 
@@ -139,4 +139,28 @@ fn the_page_says_it_all() {
     }
     assert!(text.iter().any(|line| line.contains("did a client rely on the order?")), "{text:#?}");
     assert!(text.last().unwrap().starts_with("all: p50 0.4"), "{text:#?}");
+}
+
+#[test]
+fn the_page_names_what_is_other_in_a_plan() {
+    let mut tally = Tally::default();
+    for (digest, class, times_us) in
+        [(1, Class::Same, [1000, 9000]), (2, Class::Same, [1000, 9000]), (3, Class::Rows, [1, 1]), (4, Class::Columns, [1, 1])]
+    {
+        add(&mut tally, digest, class, 40, times_us);
+    }
+    for (digest, change) in [(1, "index ix_c lost: full scan of t"), (2, ""), (3, "sorts now"), (4, "sorts now")] {
+        tally.keep_plans(digest, PlanPair { change: change.to_owned(), ..PlanPair::default() });
+    }
+    let lines = page(&About::default(), &tally, &Coverage::default(), LIMITS);
+    let text: Vec<String> = lines.iter().map(|(what, line)| format!("{what}: {line}")).collect();
+    for (begin, plan) in [
+        ("slower: 0x0000000000000001", Some("index ix_c lost: full scan of t")),
+        ("slower: 0x0000000000000002", Some("the same")),
+        ("differs: rows: 40 times in 0x0000000000000003", Some("sorts now")),
+        ("look: columns: 40 times in 0x0000000000000004", None),
+    ] {
+        let line = text.iter().find(|line| line.starts_with(begin)).unwrap();
+        assert_eq!(line.split_once("; plan: ").map(|(_, plan)| plan), plan, "{line}");
+    }
 }

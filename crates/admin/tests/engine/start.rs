@@ -59,6 +59,22 @@ fn the_history_of_an_older_version_goes_on() {
     assert_eq!(history, ["1|NULL", "2|server db1:3306 in hostgroup 1 weight 1 -> 5"]);
 }
 
+/// Its table has no column for plans.
+#[test]
+fn rehearsals_of_an_older_version_ask_for_plans() {
+    let datadir = Bed::new().stop();
+    let db = Connection::open(datadir.path().join("proxysql.db")).unwrap();
+    db.execute_batch("ALTER TABLE mysql_rehearsals DROP COLUMN explain").unwrap();
+    db.execute_batch("INSERT INTO mysql_rehearsals (name, source_hostgroup, shadow_hostgroup) VALUES ('new', 1, 2)").unwrap();
+    drop(db);
+    let bed = Bed::open(datadir, FILE, Precedence::Database);
+    assert_eq!(bed.rows("SELECT name, explain FROM runtime_mysql_rehearsals"), ["new|1"]);
+    bed.ok("UPDATE mysql_rehearsals SET explain=0");
+    bed.ok("LOAD MYSQL QUERY RULES TO RUNTIME");
+    bed.ok("SAVE MYSQL QUERY RULES TO DISK");
+    assert_eq!(bed.rows("SELECT explain FROM runtime_mysql_rehearsals UNION ALL SELECT explain FROM disk.mysql_rehearsals"), ["0", "0"]);
+}
+
 #[test]
 fn a_declared_file_is_followed() {
     let bed = Bed::open(Arc::new(tempfile::tempdir().unwrap()), FILE, Precedence::Declarative);

@@ -522,6 +522,7 @@ pub const TABLES: &[Table] = &[
             number("samples", int(0, 100), 3),
             number("show_literals", FLAG, 0),
             number("rechecks_per_s", int(0, 1_000), 10),
+            number("explain", FLAG, 1),
             text("comment"),
         ],
         keys: &[&["name"]],

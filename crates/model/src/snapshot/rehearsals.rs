@@ -46,6 +46,8 @@ pub struct Rehearsal {
     pub shows_literals: bool,
     /// Most rounds of second questions in a second.
     pub rechecks_per_s: u32,
+    /// Whether both servers are asked for their plans of slower statements, and of those with other rows.
+    pub explains: bool,
     /// Differences that do not count: every row of `mysql_rehearsal_ignores`.
     pub ignores: Arc<[RehearsalIgnore]>,
 }
@@ -155,6 +157,7 @@ fn of(row: &Row, ignores: &Arc<[RehearsalIgnore]>) -> Rehearsal {
         samples: number(row, "samples"),
         shows_literals: row.flag("show_literals"),
         rechecks_per_s: number(row, "rechecks_per_s"),
+        explains: row.flag("explain"),
         ignores: Arc::clone(ignores),
     }
 }
@@ -189,7 +192,8 @@ mod tests {
         assert_eq!((&*plain.name, plain.is_active, plain.source, plain.shadow), ("new", true, HostgroupId(1), HostgroupId(9)));
         assert_eq!((plain.percent, plain.slow_factor, plain.total_growth), (10.0, 1.5, 1.2));
         assert_eq!((plain.queue_bytes, plain.warmup_ms, plain.samples, plain.rechecks_per_s), (64 << 20, 60_000, 3, 10));
-        assert!(plain.is_for_user("anna") && plain.is_for_schema(b"shop") && !plain.shows_literals);
+        assert!(plain.is_for_user("anna") && plain.is_for_schema(b"shop") && !plain.shows_literals && plain.explains);
+        assert!(!compiled(", explain=0").unwrap().explains);
         let row = compiled(", active=0, percent=0.5, users=\"anna, bert\", schemas=\"shop\", slow_factor=2, show_literals=1").unwrap();
         assert_eq!((row.is_active, row.percent, row.slow_factor, row.shows_literals), (false, 0.5, 2.0, true));
         let all = compiled(", mode=\"all\", percent=100, on_full=\"wait\", wait_ms=50, pin=0").unwrap();
@@ -215,6 +219,7 @@ mod tests {
             (", name=\"a b\"", "name: must be 1 to 64 letters, digits and marks of '_-.'"),
             (", name=\"\"", "name: must be 1 to 64"),
             (", queue_mb=0", "queue_mb"),
+            (", explain=2", "explain"),
         ] {
             let row = format!("mysql_rehearsals = ( {{ name=\"new\", source_hostgroup=1, shadow_hostgroup=9{row} }} )");
             // A column that is named twice counts once, with its last value.

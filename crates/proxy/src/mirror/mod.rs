@@ -11,7 +11,7 @@ mod run;
 
 pub(crate) use discard::{Ear, discard as hear};
 pub(crate) use plan::{MAX_TEXT, MirrorWish, is_copied, may_set_role};
-pub(crate) use run::{Failure, ask, attempt, ready, ready_again};
+pub(crate) use run::{Failure, ask, attempt, explain, ready, ready_again};
 
 use crate::limits::mirror_room::MirrorPermit;
 use crate::workers::counters::count;

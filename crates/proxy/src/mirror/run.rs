@@ -11,6 +11,7 @@ use crate::hostgroups::choice::Needs;
 use crate::hostgroups::lane::Lane;
 use crate::hostgroups::pool::{AcquireError, HostgroupPool, Wish};
 use crate::net::stream::invalid;
+use crate::servers::server::ServerShared;
 use crate::workers::counters::count;
 use crate::workers::worker::Worker;
 use meter::digest_table::Sums;
@@ -34,8 +35,12 @@ use wire::reply::ReplyKind;
 
 /// How long (ms) a copy may run where no rule says so; `mysql-default_query_timeout` may be shorter.
 const MAX_RUN_MS: u64 = 60_000;
+/// What makes a statement a question for its plan.
+const EXPLAIN: &[u8] = b"EXPLAIN FORMAT=JSON ";
 /// No schema has such a name.
 const UNKNOWN_SCHEMA: &[u8] = b"?";
+/// Time until another backend is looked at, where one was of a server that will not do.
+const BETWEEN_BACKENDS: Duration = Duration::from_millis(50);
 /// How many backends are looked at for one that can be brought to the session's state.
 const MAX_BACKENDS: u32 = 8;
 
@@ -83,9 +88,8 @@ pub(super) async fn run(worker: &Rc<Worker>, copy: Mirrored) {
 pub(crate) async fn attempt(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64, ear: &mut impl Ear) -> Result<Discarded, Failure> {
     let pool = worker.pool(copy.lane.hostgroup);
     let lane = pool.lane(worker, &copy.lane);
-    let mut backend = ready_backend(worker, &pool, &lane, copy).await?;
-    let has_attributes = |caps: Capabilities| caps.contains(Capabilities::QUERY_ATTRIBUTES);
-    if copy.execution.is_some() && has_attributes(backend.core.caps) != has_attributes(copy.lane.class.capabilities()) {
+    let mut backend = ready_backend(worker, &pool, &lane, copy, &|_| true).await?;
+    if has_other_form(copy, &backend) {
         pool.release(worker, backend);
         return Err(Failure::OtherForm);
     }
@@ -118,6 +122,60 @@ pub(crate) async fn attempt(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64,
     }
 }
 
+/// The parameters of an execution are not in the form that this connection takes.
+fn has_other_form(copy: &Mirrored, backend: &Backend) -> bool {
+    let has_attributes = |caps: Capabilities| caps.contains(Capabilities::QUERY_ATTRIBUTES);
+    copy.execution.is_some() && has_attributes(backend.core.caps) != has_attributes(copy.lane.class.capabilities())
+}
+
+/// Asks for the plan of a copy, with its parameters, on a server that `may_ask`. INVARIANT: MariaDB may run functions of views for that. So
+/// the copy is [guarded](Mirrored::is_guarded), and its connection is reset or closed afterwards.
+///
+/// # Errors
+/// There was no answer within the time for a copy without a rule.
+pub(crate) async fn explain(worker: &Rc<Worker>, copy: &Mirrored, may_ask: &dyn Fn(&ServerShared) -> bool) -> Result<Collected, Failure> {
+    assert!(copy.is_guarded, "a question for a plan must not write");
+    let pool = worker.pool(copy.lane.hostgroup);
+    let lane = pool.lane(worker, &copy.lane);
+    let mut backend = ready_backend(worker, &pool, &lane, copy, may_ask).await?;
+    if has_other_form(copy, &backend) {
+        pool.release(worker, backend);
+        return Err(Failure::OtherForm);
+    }
+    let limit_ms = run_limit_ms(None, lane.settings().default_query_timeout);
+    match timeout(Duration::from_millis(limit_ms), exchange_plan(worker, &mut backend, copy)).await {
+        Ok(Ok(reply)) => {
+            backend.settled();
+            let ended = Discarded { status: reply.ok.status, error: reply.error.clone(), ..Discarded::default() };
+            clean(worker, pool, backend, copy, &ended).await;
+            Ok(reply)
+        }
+        Ok(Err(e)) => Err(e.into()),
+        Err(_) => {
+            abandon(Rc::clone(worker), pool, backend, PinSet::default(), true).await;
+            Err(Failure::TimedOut(limit_ms))
+        }
+    }
+}
+
+async fn exchange_plan(worker: &Worker, backend: &mut Backend, copy: &Mirrored) -> io::Result<Collected> {
+    let text = [EXPLAIN, copy.text()].concat();
+    let Some(execution) = &copy.execution else {
+        let mut out = Vec::with_capacity(text.len() + 8);
+        put_query(&mut out, &text, backend.core.caps);
+        backend.start_exchange()?;
+        backend.link.write_all(&out).await?;
+        return backend.collect(ReplyKind::Results, false, &worker.buffers).await;
+    };
+    let id = match start_execution(worker, backend, &text, execution).await? {
+        Ok(id) => id,
+        Err(error) => return Ok(Collected { error: Some(error), ..Collected::default() }),
+    };
+    let reply = backend.collect(ReplyKind::Results, false, &worker.buffers).await?;
+    backend.close_statements(&worker.counters, &[id]).await?;
+    Ok(reply)
+}
+
 /// Asks a statement of the proxy's own where the copy runs, as its user and in its state.
 ///
 /// # Errors
@@ -125,7 +183,7 @@ pub(crate) async fn attempt(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64,
 pub(crate) async fn ask(worker: &Rc<Worker>, copy: &Mirrored, sql: &str) -> Result<Collected, Failure> {
     let pool = worker.pool(copy.lane.hostgroup);
     let lane = pool.lane(worker, &copy.lane);
-    let mut backend = ready_backend(worker, &pool, &lane, copy).await?;
+    let mut backend = ready_backend(worker, &pool, &lane, copy, &|_| true).await?;
     let limit_ms = run_limit_ms(None, lane.settings().default_query_timeout);
     match timeout(Duration::from_millis(limit_ms), backend.query(sql, &worker.buffers)).await {
         Ok(Ok(reply)) => {
@@ -149,7 +207,7 @@ pub(crate) async fn ask(worker: &Rc<Worker>, copy: &Mirrored, sql: &str) -> Resu
 pub(crate) async fn ready(worker: &Rc<Worker>, session: &Mirrored) -> Result<Backend, Failure> {
     let pool = worker.pool(session.lane.hostgroup);
     let lane = pool.lane(worker, &session.lane);
-    ready_backend(worker, &pool, &lane, session).await
+    ready_backend(worker, &pool, &lane, session, &|_| true).await
 }
 
 /// Brings a backend, on which anything may have run, to the state of this session. False: it is of no use for that.
@@ -170,11 +228,23 @@ fn run_limit_ms(of_rule: Option<u32>, default_query_timeout: u64) -> u64 {
     }
 }
 
-/// A backend in the session's state.
-async fn ready_backend(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, copy: &Mirrored) -> Result<Backend, Failure> {
+/// A backend in the session's state, of a server that `may_use`. Nothing is sent to another one.
+async fn ready_backend(
+    worker: &Rc<Worker>,
+    pool: &Rc<HostgroupPool>,
+    lane: &Rc<Lane>,
+    copy: &Mirrored,
+    may_use: &dyn Fn(&ServerShared) -> bool,
+) -> Result<Backend, Failure> {
     let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
     for _ in 0..MAX_BACKENDS {
         let mut backend = obtain(worker, pool, lane, copy).await?;
+        if !may_use(&backend.core.server) {
+            pool.release(worker, backend);
+            // Meanwhile a connection to another server may be made.
+            tokio::time::sleep(BETWEEN_BACKENDS).await;
+            continue;
+        }
         match timeout(limit, bring_to(worker, &mut backend, copy)).await {
             Ok(Ok(Readied::Yes)) => return Ok(backend),
             Ok(Ok(Readied::Refused(error))) => return Err(Failure::State(error)),
@@ -185,7 +255,7 @@ async fn ready_backend(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<
             Ok(Ok(Readied::No) | Err(_)) | Err(_) => {}
         }
     }
-    Err(Failure::NoBackend("the proxy could restore the session's state on none".into()))
+    Err(Failure::NoBackend("no server would do, or the proxy could restore the session's state on none".into()))
 }
 
 /// An idle backend, or a place in the queue.
@@ -288,25 +358,38 @@ async fn execute(
     execution: &MirroredExecution,
     ear: &mut impl Ear,
 ) -> io::Result<Discarded> {
-    backend.send(Command::StmtPrepare, copy.text()).await?;
+    let id = match start_execution(worker, backend, copy.text(), execution).await? {
+        Ok(id) => id,
+        Err(error) => return Ok(Discarded { error: Some(error), ..Discarded::default() }),
+    };
+    let reply = discard(backend, &worker.buffers, ear).await?;
+    backend.close_statements(&worker.counters, &[id]).await?;
+    Ok(reply)
+}
+
+/// Prepares a text and sends its execution; the statement's id, or why there is no execution.
+async fn start_execution(
+    worker: &Worker,
+    backend: &mut Backend,
+    text: &[u8],
+    execution: &MirroredExecution,
+) -> io::Result<Result<u32, ServerError>> {
+    backend.send(Command::StmtPrepare, text).await?;
     let prepared = backend.collect(ReplyKind::Prepare, true, &worker.buffers).await?;
     if let Some(error) = prepared.error {
-        return Ok(Discarded { error: Some(error), ..Discarded::default() });
+        return Ok(Err(error));
     }
     let ok = prepare_ok(&prepared.raw).ok_or_else(|| invalid("malformed answer to COM_STMT_PREPARE"))?;
-    let reply = if ok.params == execution.params {
-        let mut payload = execution.payload.clone();
-        put_stmt_id(&mut payload, ok.stmt_id).and_then(|()| put_no_cursor(&mut payload)).map_err(invalid)?;
-        backend.send(Command::StmtExecute, payload.get(1..).unwrap_or_default()).await?;
-        discard(backend, &worker.buffers, ear).await?
-    } else {
+    if ok.params != execution.params {
         let message =
             format!("the rewritten mirror statement has {} parameters, the client's statement has {}", ok.params, execution.params);
-        let error = ServerError { code: codes::WRONG_ARGUMENTS, sqlstate: *b"HY000", message: message.into() };
-        Discarded { error: Some(error), ..Discarded::default() }
-    };
-    backend.close_statements(&worker.counters, &[ok.stmt_id]).await?;
-    Ok(reply)
+        backend.close_statements(&worker.counters, &[ok.stmt_id]).await?;
+        return Ok(Err(ServerError { code: codes::WRONG_ARGUMENTS, sqlstate: *b"HY000", message: message.into() }));
+    }
+    let mut payload = execution.payload.clone();
+    put_stmt_id(&mut payload, ok.stmt_id).and_then(|()| put_no_cursor(&mut payload)).map_err(invalid)?;
+    backend.send(Command::StmtExecute, payload.get(1..).unwrap_or_default()).await?;
+    Ok(Ok(ok.stmt_id))
 }
 
 /// Counts the copy with the statements of its hostgroup.

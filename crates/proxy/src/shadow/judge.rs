@@ -4,7 +4,7 @@
 //! answers the shadow catches up by GTID, where it replicates. INVARIANT: each question runs in a read-only transaction
 //! ([`Mirrored::is_guarded`]), so nothing is written on either server.
 
-use super::{Listener, Repeated, Shadow};
+use super::{Listener, Repeated, Shadow, plans};
 use crate::mirror::{self, Failure, Mirrored};
 use crate::workers::worker::Worker;
 use meter::digest::Digest;
@@ -70,6 +70,10 @@ pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Re
     let (user, schema) = (&*copy.lane.user.name, copy.state.schema.as_deref().unwrap_or_default());
     let found = Difference { digest: &repeated.digest, text: copy.text(), lex: copy.lex, user, schema, original, heard: &heard };
     record(run, &found, class, is_rechecked);
+    let is_ignored = rehearsal::ignored(ignores, class, repeated.digest.hash, schema).is_some();
+    let class = if is_ignored { Class::Ignored } else { class };
+    let times_us = [repeated.time_us, heard.time_us];
+    plans::ask(run, worker, &mut repeated, class, times_us).await;
 }
 
 /// Asks the shadow, a second time if the connection is lost. If that gets no answer either, the read may have ended the server.

@@ -8,6 +8,7 @@
 mod begin;
 mod judge;
 mod listener;
+mod plans;
 mod play;
 
 pub(crate) use begin::begin;

@@ -7,7 +7,7 @@ use model::snapshot::RehearsalMode;
 use model::stats::MetricKind::{Counter, Gauge};
 use model::stats::{Metric, MetricKind, Reading, Sample, StatsSchema, StatsTable, Value, stat, stat_null};
 use rehearsal::verdict::{About, Coverage, Limits, Ran, coverage, page, verdict};
-use rehearsal::{CLASSES, Class, GIVE_UPS, OfDigest, Run, SKIPS, Tally, Weight};
+use rehearsal::{CLASSES, Class, GIVE_UPS, OfDigest, PLAN_ENDS, Run, SKIPS, Tally, Weight};
 use sql::{Facts, Kind, LexMode};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -117,6 +117,26 @@ pub(super) const TABLES: &[Table] = &[
         },
         rows: samples,
     },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_rehearsal_plans",
+            columns: &[
+                stat("name", "VARCHAR"),
+                stat("digest", "VARCHAR"),
+                stat("digest_text", "VARCHAR"),
+                stat("reason", "VARCHAR"),
+                stat("seen_at", "INTEGER"),
+                stat("change", "VARCHAR"),
+                stat("original_plan", "VARCHAR"),
+                stat("shadow_plan", "VARCHAR"),
+            ],
+            primary_key: &["name", "digest"],
+            has_reset: false,
+            help: "How both servers of a rehearsal run digests that are slower on the shadow or have other rows there. Plans have no literals",
+        },
+        rows: plans,
+    },
 ];
 
 /// Facts of a SELECT that does more than read. One that calls stored functions counts: an operator must know that it was not compared.
@@ -131,19 +151,20 @@ struct JudgedRun {
     run: Arc<Run>,
     tally: Tally,
     error: String,
+    plan_error: String,
     coverage: Coverage,
     limits: Limits,
 }
 
 impl JudgedRun {
     fn of(stats: &ProxyStats, run: &Arc<Run>) -> Self {
-        let (tally, error) = {
+        let (tally, error, plan_error) = {
             let findings = run.findings();
-            (findings.tally.clone(), findings.error.clone())
+            (findings.tally.clone(), findings.error.clone(), findings.plan_error.clone())
         };
         let coverage = Coverage { unknown: missing(run).or_else(|| forgotten(stats, run)), ..coverage(&tally, reads(stats, run)) };
         let limits = Limits { slow_factor: run.plan.slow_factor, total_growth: run.plan.total_growth };
-        Self { run: Arc::clone(run), tally, error, coverage, limits }
+        Self { run: Arc::clone(run), tally, error, plan_error, coverage, limits }
     }
 
     fn weighing(&self, weight: Weight) -> u64 {
@@ -178,6 +199,10 @@ impl JudgedRun {
                 "skipped",
                 format!("{} comparisons of digests beyond the first {} are not told apart", self.tally.others(), rehearsal::MAX_DIGESTS),
             ));
+        }
+        if PLAN_ENDS.iter().any(|end| run.plans(*end) > 0) {
+            let plans = listed(PLAN_ENDS.iter().map(|end| (end.name(), run.plans(*end))));
+            notes.push(("plans", if self.plan_error.is_empty() { plans } else { format!("{plans}; last error: {}", self.plan_error) }));
         }
         if !self.error.is_empty() {
             notes.push(("error", self.error.clone()));
@@ -334,6 +359,27 @@ fn samples(stats: &ProxyStats, _: Reading) -> Rows {
     rows
 }
 
+fn plans(stats: &ProxyStats, _: Reading) -> Rows {
+    let mut rows: Rows = Vec::new();
+    for run in stats.shared.rehearsals.runs() {
+        let findings = run.findings();
+        let planned = findings.tally.digests().into_iter().filter_map(|(hash, digest)| Some((hash, digest, digest.plans.as_deref()?)));
+        rows.extend(planned.map(|(hash, digest, plans)| {
+            vec![
+                (*run.plan.name).into(),
+                shown(hash).into(),
+                (*digest.text).into(),
+                plans.reason.into(),
+                plans.seen_at.into(),
+                plans.change.clone().into(),
+                plans.original.clone().into(),
+                plans.shadow.clone().into(),
+            ]
+        }));
+    }
+    rows
+}
+
 /// The page of SHOW REHEARSAL.
 ///
 /// # Errors
@@ -367,6 +413,7 @@ pub(super) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
     };
     let given_up = |run: &Run| GIVE_UPS.iter().map(|why| (why.name().to_owned(), run.given_up(*why))).collect();
     let skipped = |run: &Run| SKIPS.iter().map(|why| (why.name().to_owned(), run.skipped(*why))).collect();
+    let planned = |run: &Run| PLAN_ENDS.iter().map(|end| (end.name().to_owned(), run.plans(*end))).collect();
     let queued = |run: &Run| vec![(String::new(), run.queued_bytes())];
     let rechecks = |run: &Run| vec![(String::new(), run.rechecks.load(Ordering::Relaxed))];
     let waited = runs.iter().map(|run| Sample {
@@ -401,6 +448,12 @@ pub(super) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
         ),
         family("tidegate_rehearsal_skipped_total", Counter, "Statements that were not repeated, by reason", each("reason", &skipped)),
         family("tidegate_rehearsal_queued_bytes", Gauge, "Bytes that wait for the shadow, of queue_mb", each("", &queued)),
+        family(
+            "tidegate_rehearsal_plans_total",
+            Counter,
+            "Questions to both servers for the plans of a statement, by what became of them",
+            each("result", &planned),
+        ),
         family("tidegate_rehearsal_rechecks_total", Counter, "Rounds of second questions to both servers", each("", &rechecks)),
     ]
 }
