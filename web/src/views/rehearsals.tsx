@@ -65,7 +65,8 @@ export function Rehearsals() {
           </Part>
           {runs.map((run) => (
             <Run key={run.name} run={run} row={rows.find((one) => one.name === run.name)}
-              found={differences(rowsOf(data, 'digests').filter((row) => row.name === run.name), rowsOf(data, 'samples').filter((row) => row.name === run.name))} />
+              found={differences(rowsOf(data, 'digests').filter((row) => row.name === run.name), rowsOf(data, 'samples').filter((row) => row.name === run.name))}
+              plans={rowsOf(data, 'plans').filter((row) => row.name === run.name)} />
           ))}
         </>
       )}
@@ -73,7 +74,7 @@ export function Rehearsals() {
   );
 }
 
-function Run({ run, row, found }: { run: Rec; row: Rec | undefined; found: Difference[] }) {
+function Run({ run, row, found, plans }: { run: Rec; row: Rec | undefined; found: Difference[]; plans: Rec[] }) {
   const [values, setValues] = useState(false);
   const name = run.name ?? '';
   const hasValues = row?.show_literals === '1';
@@ -108,6 +109,16 @@ function Run({ run, row, found }: { run: Rec; row: Rec | undefined; found: Diffe
         { key: 'p50', label: 'p50', num: true, wide: true, value: (one) => one.digest.shadow_p50_us, show: (one) => `${micros(num(one.digest.original_p50_us))} → ${micros(num(one.digest.shadow_p50_us))}`, title: 'Median time of the original and the shadow' },
         { key: 'samples', label: 'Samples: original, shadow', long: true, value: (one) => one.samples.map((sample) => `${sample.original} / ${told(sample)}`).join('; '), show: (one) => <Samples samples={one.samples} values={values} told={told} /> },
       ]} />
+      {plans.length > 0 && <>
+        <h3>Plans of slower and differing statements</h3>
+        <Table name={`plans-${name}`} caption={`Plans of ${name}`} rows={plans} id={(plan) => plan.digest ?? ''} sort="reason" filter={plans.length > 8} empty="No plan is known." columns={[
+          { key: 'reason', label: 'Reason', value: (plan) => plan.reason },
+          { key: 'text', label: 'Statement', long: true, value: (plan) => plan.digest_text, show: (plan) => <code>{plan.digest_text}</code> },
+          { key: 'change', label: 'On the shadow', long: true, value: (plan) => plan.change || 'the same' },
+          { key: 'original', label: 'Plan of the original', long: true, wide: true, value: (plan) => plan.original_plan },
+          { key: 'shadow', label: 'Plan of the shadow', long: true, wide: true, value: (plan) => plan.shadow_plan },
+        ]} />
+      </>}
     </section>
   );
 }
