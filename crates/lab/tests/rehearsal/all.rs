@@ -207,7 +207,8 @@ fn copy_whole_sessions(flavor: Flavor, clients: usize, rounds: usize, stalls: bo
     let servers = servers(flavor);
     create(&servers.primary);
     servers.wait_caught_up().unwrap();
-    let proxy = proxy(&servers, &[("on_full", "wait".into()), ("wait_ms", 60_000.into())]);
+    // Clients wait for the shadow again and again.
+    let proxy = proxy(&servers, &[("on_full", "wait".into()), ("wait_ms", 60_000.into()), ("queue_mb", 1.into())]);
     let mut rehearsal = shop(&proxy, clients, rounds, stalls);
     equal_in_the_end(&servers, &mut rehearsal, catch_up);
     let page = rehearsal.page();

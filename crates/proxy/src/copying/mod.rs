@@ -84,10 +84,12 @@ impl Copying {
     }
 
     /// The same for a client that waits afterwards, if the queue is full: true. A job outside the queue would keep back those in the queue
-    /// that depend on it, so the queue takes twice its limit.
-    pub(crate) fn admit_beyond(&self, strand: &CopyStrand, job: Job) -> bool {
-        self.admit_within(strand, job, self.run.plan.queue_bytes.saturating_mul(2));
-        self.is_full()
+    /// that depend on it, so the queue takes twice its limit. What waits may need a lock of a transaction that is open, so a client in one
+    /// waits only where the queue is full by half again.
+    pub(crate) fn admit_beyond(&self, strand: &CopyStrand, job: Job, is_open: bool) -> bool {
+        let limit = self.run.plan.queue_bytes;
+        self.admit_within(strand, job, limit.saturating_mul(2));
+        self.run.queued_bytes() > if is_open { limit.saturating_add(limit / 2) } else { limit }
     }
 
     /// Whether clients are to wait.

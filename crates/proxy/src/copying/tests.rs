@@ -51,11 +51,12 @@ fn the_youngest_are_given_up_whole() {
 fn what_clients_wait_for_is_in_the_queue() {
     let copying = copying(", queue_mb=1");
     let strands = [0; 2].map(|_| copying.strand());
-    assert!(!copying.admit_beyond(&strands[0], job(&copying, 900 << 10)));
-    assert!(copying.admit_beyond(&strands[1], job(&copying, 900 << 10)), "its client waits");
+    assert!(!copying.admit_beyond(&strands[0], job(&copying, 900 << 10), false));
+    assert!(!copying.admit_beyond(&strands[1], job(&copying, 400 << 10), true), "its transaction goes on");
+    assert!(copying.admit_beyond(&strands[1], job(&copying, 500 << 10), true), "its client waits");
     assert!(strands[1].has_waiting() && copying.run.given_up(GaveUp::QueueFull) == 0);
     // Beyond twice the limit, sessions are given up at once.
-    copying.admit_beyond(&strands[0], job(&copying, 900 << 10));
+    copying.admit_beyond(&strands[0], job(&copying, 900 << 10), false);
     assert!(strands[1].is_gone() && copying.is_full());
     // After the wait the queue is within its limit.
     copying.make_room();

@@ -321,7 +321,7 @@ impl Session {
         if copying.run.plan.wait_ms.is_none() {
             return copying.admit(&strand.0, job);
         }
-        copied.awaits_room = copying.admit_beyond(&strand.0, job);
+        copied.awaits_room = copying.admit_beyond(&strand.0, job, is_open(&self.client));
     }
 
     /// A statement is about to be sent, or sent again after it has waited: how rows of its answer come, if it is copied.

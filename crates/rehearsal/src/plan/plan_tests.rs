@@ -125,7 +125,8 @@ fn changes_are_said_in_words() {
     }
     let join = |names: [&str; 3]| plan(&names.map(|name| (name, "ALL", "", "", 5)), "");
     assert_eq!(join(["a", "b", "c"]).changes(&join(["a", "c", "b"])), "other join order: a then c then b");
-    let lost = |key| plan(&["a", "b", "c", "d", "e", "f"].map(|name| (name, if key.is_empty() { "ALL" } else { "ref" }, key, "", 5)), "");
+    let lost =
+        |key: &str| plan(&["a", "b", "c", "d", "e", "f"].map(|name| (name, if key.is_empty() { "ALL" } else { "ref" }, key, "", 5)), "");
     assert!(lost("k").changes(&lost("")).ends_with("2 more changes"));
 }
 
