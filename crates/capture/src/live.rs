@@ -44,6 +44,11 @@ impl Place {
     pub fn seq(&self) -> u64 {
         self.seq
     }
+
+    /// It writes, or takes or releases locks.
+    pub fn is_write(&self) -> bool {
+        self.turn.is_some()
+    }
 }
 
 /// See the module.
@@ -57,7 +62,7 @@ pub struct LiveOrder {
     last_write: u64,
     /// Writes that run there.
     writing: u64,
-    /// Statements that run on the shadow and that the others may pass.
+    /// Writes that run on the shadow and that the others may pass.
     passed: u64,
 }
 
@@ -113,18 +118,18 @@ impl LiveOrder {
         self.turns.first().is_none_or(|(first, _)| *first >= turn)
     }
 
-    /// It runs on the shadow, and nobody waits for it any more. [`Self::done_passed`] follows in place of [`Self::done`].
+    /// This write runs on the shadow, and nobody waits for it any more. [`Self::done_passed`] follows in place of [`Self::done`].
     pub fn pass(&mut self, place: &Place) {
         self.done(place);
         self.passed += 1;
     }
 
-    /// A statement that the others could pass has ended on the shadow.
+    /// A write that the others could pass has ended on the shadow.
     pub fn done_passed(&mut self) {
         self.passed -= 1;
     }
 
-    /// Whether such a statement runs: what starts now may lack its effect.
+    /// Whether such a write runs: what starts now may lack its effect.
     pub fn has_passed(&self) -> bool {
         self.passed > 0
     }

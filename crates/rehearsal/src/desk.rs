@@ -195,6 +195,8 @@ pub struct Run {
     pub rechecks: AtomicU64,
     /// How long clients waited for room in the queue, us.
     pub waited_us: AtomicU64,
+    /// Writes that later statements overtook, because they waited for a lock (mode `all`).
+    pub overtaken: AtomicU64,
     /// Bytes that wait now.
     queued_bytes: AtomicU64,
     rechecking: AtomicU64,
@@ -220,6 +222,7 @@ impl Run {
             warming: AtomicU64::new(0),
             rechecks: AtomicU64::new(0),
             waited_us: AtomicU64::new(0),
+            overtaken: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
             rechecking: AtomicU64::new(0),
             skipped: Default::default(),
@@ -280,6 +283,11 @@ impl Run {
     pub fn is_incomplete(&self) -> bool {
         let is_of_all = self.plan.mode == RehearsalMode::All;
         is_of_all && (self.skipped(Skip::Incomplete) > 0 || GIVE_UPS.iter().any(|why| self.given_up(*why) > 0))
+    }
+
+    /// Something of its sessions is missing on the shadow, or was written in another order. A difference is not the version's then.
+    pub fn may_lack_writes(&self) -> bool {
+        self.is_incomplete() || self.overtaken.load(Ordering::Relaxed) > 0
     }
 
     /// Counts a statement that is not repeated.

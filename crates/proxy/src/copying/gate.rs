@@ -4,6 +4,7 @@ use super::{Copying, lock};
 use capture::{Begun, LiveOrder, Locks, Place, Waiting};
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
 /// See the module.
@@ -82,10 +83,12 @@ impl OrderTicket {
         .await;
     }
 
-    /// It runs, and may wait for a lock of a transaction that waits for it: the others need not wait any more.
+    /// It runs, and may wait for a lock of a transaction that waits for it: the others need not wait any more. A read holds them up: it waits
+    /// for no such lock.
     pub(crate) fn pass(&mut self) {
-        if !std::mem::replace(&mut self.is_passed, true) {
+        if self.place.is_write() && !std::mem::replace(&mut self.is_passed, true) {
             self.is_raced = true;
+            self.copying.run.overtaken.fetch_add(1, Ordering::Relaxed);
             self.leave(|order, place| order.pass(place));
         }
     }

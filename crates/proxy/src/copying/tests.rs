@@ -90,6 +90,17 @@ fn who_passes_a_statement_is_woken_and_counts_as_raced() {
     assert!(std::pin::pin!(next.turn()).poll(&mut cx).is_ready() && next.is_raced() && slow.is_raced());
     drop((slow, next));
     assert!(std::pin::pin!(later.turn()).poll(&mut cx).is_ready() && !later.is_raced());
+    assert!(copying.run.overtaken.load(Ordering::Relaxed) == 1 && copying.run.may_lack_writes() && !copying.run.is_incomplete());
+}
+
+#[test]
+fn nobody_passes_a_read() {
+    let copying = copying("");
+    let mut read = Beginning::new(&copying, Locks::None).end().unwrap();
+    let mut next = Beginning::new(&copying, Locks::Takes).end().unwrap();
+    let mut cx = Context::from_waker(Waker::noop());
+    read.pass();
+    assert!(std::pin::pin!(next.turn()).poll(&mut cx).is_pending() && !read.is_raced() && !copying.run.may_lack_writes());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! GTIDs that the proxy chooses for transactions beforehand, so that a COMMIT whose answer was lost can be looked up.
 //!
 //! Pure but for chance: one source (UUID) for each hostgroup and run of the proxy, drawn when it is first wanted, so that no
-//! number is ever given out twice; and its numbers. GtidNumbers that were certainly not used come back, because every number that
+//! number is ever given out twice; and its numbers. Numbers that were certainly not used come back, because every number that
 //! is left out makes `gtid_executed` of the servers longer.
 
 use std::collections::BTreeSet;

@@ -42,7 +42,7 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 const BEFORE_PRESSING: Duration = Duration::from_millis(100);
 /// Attempts of a statement that ended by a lock before it had a transaction.
 const ATTEMPTS: u32 = 3;
-/// How long a statement may run on the shadow, beside four times the original's time, until the others pass it. Half of `order_wait_ms` at most.
+/// How long a write may run on the shadow, beside four times the original's time, until the others pass it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A prepared statement on the shadow.
@@ -431,14 +431,14 @@ impl Player {
         let is_rows = matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
         let is_whole = is_rows && !facts.contains(Facts::MULTI);
         for attempt in 1.. {
-            let patience = PATIENCE + Duration::from_micros(original_us.saturating_mul(4));
-            let patience = patience.min(Duration::from_millis(self.copying.run.plan.order_wait_ms / 2));
+            let patience = self.patience(original_us);
             let heard = {
                 let mut act = pin!(timeout(Duration::from_millis(limit_ms), self.act(&command)));
                 match timeout(patience, &mut act).await {
                     Ok(heard) => heard,
                     Err(_) => {
-                        ticket.iter_mut().for_each(OrderTicket::pass);
+                        // Data definitions wait for no row, and those behind them need what they define.
+                        ticket.iter_mut().filter(|_| is_whole).for_each(OrderTicket::pass);
                         act.await
                     }
                 }
@@ -457,6 +457,13 @@ impl Player {
                 Err(_) => return self.break_off(GaveUp::Failed, &format!("a statement still ran after {limit_ms} ms")),
             }
         }
+    }
+
+    /// How long a statement may run until the others pass it. Always longer than at the original: a shadow as fast as that keeps the order.
+    fn patience(&self, original_us: u64) -> Duration {
+        let original = Duration::from_micros(original_us);
+        let longest = original + Duration::from_millis(self.copying.run.plan.order_wait_ms / 2);
+        (PATIENCE + original.saturating_mul(4)).min(longest)
     }
 
     fn is_in_transaction(&self) -> bool {
@@ -625,7 +632,7 @@ impl Player {
                 Opinion::Take(class) => class,
                 Opinion::Ask => {
                     let excuses = Excuses {
-                        is_raced: self.is_raced || run.is_incomplete(),
+                        is_raced: self.is_raced || run.may_lack_writes(),
                         reads_other_clock: traits.reads_clock && !is_pinned,
                         refuses_stale_writes: rehearsal::refuses_stale_writes(&run.original.version),
                     };

@@ -204,6 +204,10 @@ impl JudgedRun {
             let plans = listed(PLAN_ENDS.iter().map(|end| (end.name(), run.plans(*end))));
             notes.push(("plans", if self.plan_error.is_empty() { plans } else { format!("{plans}; last error: {}", self.plan_error) }));
         }
+        let overtaken = run.overtaken.load(Ordering::Relaxed);
+        if overtaken > 0 {
+            notes.push(("order", format!("{overtaken} writes waited for a lock on the shadow, and later statements overtook them")));
+        }
         if !self.error.is_empty() {
             notes.push(("error", self.error.clone()));
         }
