@@ -148,6 +148,17 @@ fn a_clean_former_writer_follows_mysql() {
     a_clean_former_writer_follows(Flavor::Mysql);
 }
 
+/// The GTIDs of the last two transactions at this position: `0-1-7`, or `uuid:1-7`.
+fn last_two(flavor: Flavor, position: &str) -> [String; 2] {
+    let (before, number) = position.rsplit_once('-').unwrap();
+    let number: u64 = number.parse().unwrap();
+    let gtid = |number: u64| match flavor {
+        Flavor::Mariadb => format!("{before}-{number}"),
+        Flavor::Mysql => format!("{}:{number}", before.split(':').next().unwrap()),
+    };
+    [gtid(number - 1), gtid(number)]
+}
+
 /// Two transactions are on the old writer alone. It is closed, serves nothing, follows nobody, and the table names them.
 fn extra_transactions_stay_out(flavor: Flavor) {
     let bed = Bed::start(flavor, 1);
@@ -158,8 +169,9 @@ fn extra_transactions_stay_out(flavor: Flavor) {
     old.sql("INSERT INTO test.t VALUES (3, 'lost')").unwrap();
     let after = position(old).unwrap();
     println!("{before} -> {after}");
+    let numbers = last_two(flavor, &after);
     // A client got OK for the second one.
-    let acknowledged = if flavor == Flavor::Mysql { format!("{}:5", after.split(':').next().unwrap()) } else { after.clone() };
+    let acknowledged = numbers[1].clone();
     bed.running.plane.change(|told| told.acknowledged.push(acknowledged.clone()));
     dies_and_comes_back(&bed, 0, 1);
     let row = bed.wait_standing(old, "errant", "it has transactions that");
@@ -170,14 +182,6 @@ fn extra_transactions_stay_out(flavor: Flavor) {
     };
     let rows = wait::until("the binary log", LIMIT, read).unwrap_or_else(|_| panic!("{:#?}", bed.running.table("stats_tidegate_errant")));
     println!("{rows:#?}");
-    let numbers: Vec<String> = match flavor {
-        Flavor::Mariadb => {
-            let (server, number) = after.rsplit_once('-').unwrap();
-            let number: u64 = number.parse().unwrap();
-            vec![format!("{server}-{}", number - 1), format!("{server}-{number}")]
-        }
-        Flavor::Mysql => vec![format!("{}:4", after.split(':').next().unwrap()), format!("{}:5", after.split(':').next().unwrap())],
-    };
     assert_eq!(bed.errant(old), numbers, "exactly these");
     for row in &rows {
         let wanted = if row["gtid"] == acknowledged { "yes" } else { "unknown" };
