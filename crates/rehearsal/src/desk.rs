@@ -2,11 +2,12 @@
 //!
 //! A worker reads two atomics for each statement while nothing is rehearsed. INVARIANT: a run counts whatever it left out, with the reason.
 
+use crate::judge::Class;
 use crate::tally::Tally;
 use arc_swap::ArcSwap;
 use model::snapshot::{Rehearsal, RehearsalMode};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Most rounds of second questions of a rehearsal that are under way at a time: a slow read runs on the original as often at most.
@@ -200,6 +201,7 @@ pub struct Run {
     /// Bytes that wait now.
     queued_bytes: AtomicU64,
     rechecking: AtomicU64,
+    is_planning: AtomicBool,
     skipped: [AtomicU64; SKIPS.len()],
     given_up: [AtomicU64; GIVE_UPS.len()],
     planned: [AtomicU64; PLAN_ENDS.len()],
@@ -225,6 +227,7 @@ impl Run {
             overtaken: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
             rechecking: AtomicU64::new(0),
+            is_planning: AtomicBool::new(false),
             skipped: Default::default(),
             given_up: Default::default(),
             planned: Default::default(),
@@ -336,18 +339,31 @@ impl Run {
 }
 
 impl Run {
-    /// Takes one of the questions for the plans of a digest: one in a second of all, twice in 15 minutes of the digest, and within the
-    /// limit for second questions. False where none is left.
-    pub fn may_plan(&self, digest: u64, now_ms: u64) -> bool {
-        let (mut findings, second) = (self.findings(), now_ms / 1000);
-        let may = second >= findings.plans_from_s
-            && findings.tally.may_plan(digest, now_ms)
-            && findings.take_question(now_ms, self.plan.rechecks_per_s);
-        if may {
-            findings.plans_from_s = second + 1;
-            findings.tally.note_plan(digest, now_ms);
+    /// Why the plans of a digest are of interest ([`Tally::plan_reason`]). None as well if there is no question for them now.
+    pub fn plan_reason(&self, digest: u64, class: Class, times_us: [u64; 2], now_ms: u64) -> Option<&'static str> {
+        let findings = self.findings();
+        let may = self.may_plan(&findings, digest, now_ms);
+        may.then(|| findings.tally.plan_reason(digest, class, times_us, self.plan.slow_factor)).flatten()
+    }
+
+    /// Takes one of the questions for the plans of a digest; None where there is none. One is under way at a time, until it is dropped.
+    pub fn plan_turn(self: &Arc<Self>, digest: u64, now_ms: u64) -> Option<PlanTurn> {
+        let mut findings = self.findings();
+        if !self.may_plan(&findings, digest, now_ms) || !findings.take_question(now_ms, self.plan.rechecks_per_s) {
+            return None;
         }
-        may
+        findings.plans_from_s = now_ms / 1000 + 1;
+        findings.tally.note_plan(digest, now_ms);
+        self.is_planning.store(true, Ordering::Release);
+        Some(PlanTurn(Arc::clone(self)))
+    }
+
+    /// One in a second of all, twice in 15 minutes of the digest, and within the limit for second questions.
+    fn may_plan(&self, findings: &Findings, digest: u64, now_ms: u64) -> bool {
+        !self.is_planning.load(Ordering::Acquire)
+            && now_ms / 1000 >= findings.plans_from_s
+            && findings.has_question(now_ms, self.plan.rechecks_per_s)
+            && findings.tally.may_plan(digest, now_ms)
     }
 
     /// Counts what became of a question for plans.
@@ -366,12 +382,21 @@ impl Run {
 impl Findings {
     /// Takes one of the second's questions to both servers.
     fn take_question(&mut self, now_ms: u64, most: u32) -> bool {
+        if !self.has_question(now_ms, most) {
+            return false;
+        }
         let second = now_ms / 1000;
         if self.asked.0 != second {
             self.asked = (second, 0);
         }
         self.asked.1 += 1;
-        self.asked.1 <= most
+        true
+    }
+
+    /// Whether one of the second's questions is left.
+    fn has_question(&self, now_ms: u64, most: u32) -> bool {
+        let asked = if self.asked.0 == now_ms / 1000 { self.asked.1 } else { 0 };
+        asked < most
     }
 }
 
@@ -382,6 +407,16 @@ pub struct Turn(Arc<Run>);
 impl Drop for Turn {
     fn drop(&mut self) {
         self.0.rechecking.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The right to ask both servers for plans.
+#[derive(Debug)]
+pub struct PlanTurn(Arc<Run>);
+
+impl Drop for PlanTurn {
+    fn drop(&mut self) {
+        self.0.is_planning.store(false, Ordering::Release);
     }
 }
 
@@ -541,19 +576,32 @@ mod tests {
             let class = crate::Class::Same;
             run.findings().tally.add(&crate::Compared { digest, text: b"", class, ignored: None, is_rechecked: false, times_us: [1, 1] });
         };
-        let run = run("a", ", rechecks_per_s=2", 0, None);
-        assert!(!run.may_plan(1, 1000), "the digest is not known");
+        let asks = |run: &Arc<Run>, digest, now_ms| {
+            let is_free = run.plan_reason(digest, crate::Class::Rows, [1, 1], now_ms).is_some();
+            let turn = run.plan_turn(digest, now_ms);
+            assert_eq!(turn.is_some(), is_free, "a look takes none");
+            is_free
+        };
+        let run = Arc::new(run("a", ", rechecks_per_s=2", 0, None));
+        assert!(!asks(&run, 1, 1000), "the digest is not known");
         (1..9).for_each(|digest| compared(&run, digest));
         assert_eq!(
-            [(1, 1000), (2, 1001), (2, 1999), (2, 2000), (3, 2001)].map(|(n, at)| run.may_plan(n, at)),
+            [(1, 1000), (2, 1001), (2, 1999), (2, 2000), (3, 2001)].map(|(n, at)| asks(&run, n, at)),
             [true, false, false, true, false]
         );
-        assert!(run.may_ask(3000) && run.may_ask(3001) && !run.may_plan(3, 3002), "second questions have used it up");
-        assert!(run.may_plan(3, 4000) && run.may_ask(4001) && !run.may_ask(4002));
+        assert!(run.may_ask(3000) && run.may_ask(3001) && !asks(&run, 3, 3002), "second questions have used it up");
+        assert!(asks(&run, 3, 4000) && run.may_ask(4001) && !run.may_ask(4002));
         assert_eq!(run.rechecks.load(Ordering::Relaxed), 3, "plans are no rechecks");
-        let none = self::run("b", ", rechecks_per_s=0", 0, None);
+        let none = Arc::new(self::run("b", ", rechecks_per_s=0", 0, None));
         compared(&none, 1);
-        assert!(!none.may_plan(1, 1000));
+        assert!(!asks(&none, 1, 1000));
+        // One is under way at a time, and leaves both turns to second questions.
+        let turn = run.plan_turn(4, 5000);
+        assert!(turn.is_some() && run.plan_turn(5, 6000).is_none() && run.turn().is_some_and(|_first| run.turn().is_some()));
+        assert_eq!(run.plan_reason(5, crate::Class::Rows, [1, 1], 6000), None);
+        drop(turn);
+        assert!(asks(&run, 5, 6000));
+        assert_eq!(run.plan_reason(6, crate::Class::Same, [1, 1], 7000), None);
     }
 
     #[test]

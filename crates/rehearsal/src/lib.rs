@@ -15,11 +15,11 @@ mod value;
 pub mod verdict;
 
 pub use answer::{Answer, AnswerReader, Columns, Form, MAX_ROW, RowHashes};
-pub use desk::{Desk, Findings, GIVE_UPS, GaveUp, PLAN_ENDS, PlanEnd, Run, SKIPS, ServerName, Skip};
+pub use desk::{Desk, Findings, GIVE_UPS, GaveUp, PLAN_ENDS, PlanEnd, PlanTurn, Run, SKIPS, ServerName, Skip};
 pub use judge::{
     CLASSES, Class, Excuses, Finding, Round, Weight, compare, ignored, is_of_locks, judge_once, left_out, recheck, refuses_stale_writes,
 };
-pub use plan::QueryPlan;
+pub use plan::{Likeness, QueryPlan};
 pub use spread::Spread;
 pub use statement::{Traits, traits};
 pub use tally::{Compared, MAX_DIGESTS, MAX_PLANS, OfDigest, Opinion, PlanPair, Sample, Tally};

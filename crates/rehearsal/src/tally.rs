@@ -3,7 +3,7 @@
 //! INVARIANT: at most [`MAX_DIGESTS`] digests and [`MAX_SAMPLES`] samples are held; comparisons of further digests are counted together.
 
 use crate::judge::{CLASSES, Class, Weight};
-use crate::plan::QueryPlan;
+use crate::plan::{Likeness, QueryPlan};
 use crate::spread::Spread;
 use crate::statement::Traits;
 use crate::verdict;
@@ -77,8 +77,10 @@ pub struct PlanPair {
     pub original: String,
     /// The shadow's plan.
     pub shadow: String,
-    /// What is other on the shadow; empty for equal plans.
+    /// What is other on the shadow; empty if nothing is.
     pub change: String,
+    /// What an empty change says.
+    pub likeness: Likeness,
 }
 
 impl PlanPair {
@@ -86,7 +88,17 @@ impl PlanPair {
     pub fn new(reason: &'static str, seen_at: u64, [original, shadow]: [&QueryPlan; 2]) -> Self {
         let cut = |text: String| text.chars().take(PLAN_SHOWN).collect();
         let change = cut(original.changes(shadow));
-        Self { reason, seen_at, original: cut(original.to_string()), shadow: cut(shadow.to_string()), change }
+        let likeness = original.likeness(shadow);
+        Self { reason, seen_at, original: cut(original.to_string()), shadow: cut(shadow.to_string()), change, likeness }
+    }
+
+    /// What is other on the shadow, for people.
+    pub fn words(&self) -> &str {
+        match (&*self.change, self.likeness) {
+            ("", Likeness::Whole) => "the same",
+            ("", Likeness::AsFarAsTold) => "no difference in what both servers tell",
+            (change, _) => change,
+        }
     }
 }
 
@@ -154,7 +166,7 @@ pub struct Tally {
     /// Comparisons of digests beyond [`MAX_DIGESTS`], by class.
     others: [u64; CLASSES.len()],
     samples: Vec<Sample>,
-    /// Digests whose plans were asked for.
+    /// Digests whose plans are kept.
     planned: usize,
 }
 
@@ -244,25 +256,26 @@ impl Tally {
     pub fn may_plan(&self, digest: u64, now_ms: u64) -> bool {
         let Some(digest) = self.digests.get(&digest) else { return false };
         let is_free = |asked: &Option<u64>| asked.is_none_or(|asked_ms| now_ms >= asked_ms.saturating_add(PLANS_WITHIN_MS));
-        let is_new = digest.planned_ms.iter().all(Option::is_none);
-        digest.planned_ms.iter().any(is_free) && (!is_new || self.planned < MAX_PLANS)
+        digest.planned_ms.iter().any(is_free) && (digest.plans.is_some() || self.planned < MAX_PLANS)
     }
 
     /// They are asked for now.
     pub fn note_plan(&mut self, digest: u64, now_ms: u64) {
         let Some(digest) = self.digests.get_mut(&digest) else { return };
-        self.planned += usize::from(digest.planned_ms.iter().all(Option::is_none));
         digest.planned_ms.rotate_right(1);
         digest.planned_ms[0] = Some(now_ms);
     }
 
-    /// Keeps a pair of plans. Equal ones take the place of no change.
+    /// Keeps a pair of plans in the place of the digest's last one.
     pub fn keep_plans(&mut self, digest: u64, pair: PlanPair) {
         let Some(digest) = self.digests.get_mut(&digest) else { return };
-        let tells_less = pair.change.is_empty() && digest.plans.as_ref().is_some_and(|known| !known.change.is_empty());
-        if !tells_less {
-            digest.plans = Some(Box::new(pair));
+        if digest.plans.is_none() {
+            if self.planned >= MAX_PLANS {
+                return;
+            }
+            self.planned += 1;
         }
+        digest.plans = Some(Box::new(pair));
     }
 
     /// One digest.
@@ -416,8 +429,11 @@ mod tests {
         let asked = [0, 1_000, 2_000, 899_999, 900_000, 900_001, 901_000, 902_000].map(|now_ms| ask(&mut tally, 1, now_ms));
         assert_eq!(asked, [true, true, false, false, true, false, true, false]);
         assert!(ask(&mut tally, 2, 902_000), "another digest has questions of its own");
-        (3..MAX_PLANS as u64 + 1).for_each(|digest| assert!(ask(&mut tally, digest, 902_000)));
-        assert!(!ask(&mut tally, MAX_PLANS as u64 + 1, 902_000), "plans of so many digests are kept");
+        (3..MAX_PLANS as u64 + 2).for_each(|digest| assert!(ask(&mut tally, digest, 902_000), "questions without plans take no room"));
+        (0..MAX_PLANS as u64 + 2).for_each(|digest| tally.keep_plans(digest, PlanPair::default()));
+        let kept = tally.digests().iter().filter(|(_, digest)| digest.plans.is_some()).count();
+        assert_eq!((kept, tally.planned), (MAX_PLANS, MAX_PLANS));
+        assert!(!ask(&mut tally, MAX_PLANS as u64 + 1, 903_000), "plans of so many digests are kept");
         assert!(ask(&mut tally, 3, 903_000), "known digests go on");
     }
 
@@ -439,13 +455,13 @@ mod tests {
     }
 
     #[test]
-    fn a_change_stays_when_plans_are_equal_later() {
+    fn the_latest_plans_are_kept_also_equal_ones() {
         let mut tally = Tally::default();
         tally.add(&compared(1, Class::Same, false));
         let pair = |change: &str, seen_at| PlanPair { change: change.to_owned(), seen_at, ..PlanPair::default() };
-        for (change, at, kept) in [("", 1, 1), ("index a lost", 2, 2), ("", 3, 2), ("index b lost", 4, 4)] {
+        for (change, at) in [("", 1), ("index a lost", 2), ("", 3), ("index b lost", 4)] {
             tally.keep_plans(1, pair(change, at));
-            assert_eq!(tally.get(1).unwrap().plans.as_ref().unwrap().seen_at, kept);
+            assert_eq!(tally.get(1).unwrap().plans.as_deref(), Some(&pair(change, at)));
         }
         tally.keep_plans(2, pair("", 5));
         assert!(tally.get(2).is_none());

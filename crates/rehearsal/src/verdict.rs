@@ -307,11 +307,7 @@ fn change(changed: &Changed, tally: &Tally) -> String {
 
 /// What is other in the shadow's plan, where both are known.
 fn planned(digest: &OfDigest) -> String {
-    match digest.plans.as_deref() {
-        Some(plans) if plans.change.is_empty() => "; plan: the same".to_owned(),
-        Some(plans) => format!("; plan: {}", plans.change),
-        None => String::new(),
-    }
+    digest.plans.as_deref().map_or_else(String::new, |plans| format!("; plan: {}", plans.words()))
 }
 
 fn all(tally: &Tally) -> String {

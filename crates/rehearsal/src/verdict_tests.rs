@@ -1,4 +1,5 @@
 use super::*;
+use crate::plan::Likeness;
 use crate::tally::{Compared, PlanPair};
 
 const LIMITS: Limits = Limits { slow_factor: 1.5, total_growth: 1.2 };
@@ -144,13 +145,23 @@ fn the_page_says_it_all() {
 #[test]
 fn the_page_names_what_is_other_in_a_plan() {
     let mut tally = Tally::default();
-    for (digest, class, times_us) in
-        [(1, Class::Same, [1000, 9000]), (2, Class::Same, [1000, 9000]), (3, Class::Rows, [1, 1]), (4, Class::Columns, [1, 1])]
-    {
+    for (digest, class, times_us) in [
+        (1, Class::Same, [1000, 9000]),
+        (2, Class::Same, [1000, 9000]),
+        (3, Class::Rows, [1, 1]),
+        (4, Class::Columns, [1, 1]),
+        (5, Class::Rows, [1, 1]),
+    ] {
         add(&mut tally, digest, class, 40, times_us);
     }
-    for (digest, change) in [(1, "index ix_c lost: full scan of t"), (2, ""), (3, "sorts now"), (4, "sorts now")] {
-        tally.keep_plans(digest, PlanPair { change: change.to_owned(), ..PlanPair::default() });
+    for (digest, change, likeness) in [
+        (1, "index ix_c lost: full scan of t", Likeness::Whole),
+        (2, "", Likeness::Whole),
+        (3, "sorts now", Likeness::AsFarAsTold),
+        (4, "sorts now", Likeness::Whole),
+        (5, "", Likeness::AsFarAsTold),
+    ] {
+        tally.keep_plans(digest, PlanPair { change: change.to_owned(), likeness, ..PlanPair::default() });
     }
     let lines = page(&About::default(), &tally, &Coverage::default(), LIMITS);
     let text: Vec<String> = lines.iter().map(|(what, line)| format!("{what}: {line}")).collect();
@@ -159,6 +170,7 @@ fn the_page_names_what_is_other_in_a_plan() {
         ("slower: 0x0000000000000002", Some("the same")),
         ("differs: rows: 40 times in 0x0000000000000003", Some("sorts now")),
         ("look: columns: 40 times in 0x0000000000000004", None),
+        ("differs: rows: 40 times in 0x0000000000000005", Some("no difference in what both servers tell")),
     ] {
         let line = text.iter().find(|line| line.starts_with(begin)).unwrap();
         assert_eq!(line.split_once("; plan: ").map(|(_, plan)| plan), plan, "{line}");

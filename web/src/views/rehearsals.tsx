@@ -114,7 +114,7 @@ function Run({ run, row, found, plans }: { run: Rec; row: Rec | undefined; found
         <Table name={`plans-${name}`} caption={`Plans of ${name}`} rows={plans} id={(plan) => plan.digest ?? ''} sort="reason" filter={plans.length > 8} empty="No plan is known." columns={[
           { key: 'reason', label: 'Reason', value: (plan) => plan.reason },
           { key: 'text', label: 'Statement', long: true, value: (plan) => plan.digest_text, show: (plan) => <code>{plan.digest_text}</code> },
-          { key: 'change', label: 'On the shadow', long: true, value: (plan) => plan.change || 'the same' },
+          { key: 'change', label: 'On the shadow', long: true, value: (plan) => plan.change || 'no difference' },
           { key: 'original', label: 'Plan of the original', long: true, wide: true, value: (plan) => plan.original_plan },
           { key: 'shadow', label: 'Plan of the shadow', long: true, wide: true, value: (plan) => plan.shadow_plan },
         ]} />

@@ -52,7 +52,9 @@ fn count(rehearsal: &mut Rehearsal, filter: &str) -> String {
 }
 
 fn a_lost_index_is_named(flavor: Flavor) {
-    const LOST: &str = "index ix_c lost: full scan of items";
+    // MySQL's version 2 does not tell which indexes are usable.
+    let fate = if flavor == Flavor::Mysql { "not used" } else { "lost" };
+    let lost = format!("index ix_c {fate}: full scan of items");
     let both = servers(flavor);
     both.iter().for_each(fill);
     both[1].sql("ALTER TABLE test.items DROP KEY ix_c").unwrap();
@@ -62,7 +64,7 @@ fn a_lost_index_is_named(flavor: Flavor) {
     let statement = peer.prepare("SELECT v, id FROM items WHERE c = ?").unwrap();
     let is_named = |page: &str| {
         ["SELECT v FROM items WHERE c = ?", "SELECT v,id FROM items WHERE c = ?"].iter().all(|digest| {
-            let line = format!("of all time: {digest}; plan: {LOST}");
+            let line = format!("of all time: {digest}; plan: {lost}");
             page.lines().any(|found| found.starts_with("slower: ") && found.ends_with(&line))
         })
     };
@@ -79,7 +81,8 @@ fn a_lost_index_is_named(flavor: Flavor) {
     let page = page.unwrap_or_else(|e| panic!("{e}\n{}", rehearsal.page()));
     println!("{page}");
     // A busy machine may make this one slower too. Its plan is the same.
-    assert!(!page.lines().any(|line| line.contains("WHERE id = ?; plan:") && !line.ends_with("plan: the same")), "{page}");
+    let is_same = |line: &str| line.ends_with("plan: the same") || line.ends_with("plan: no difference in what both servers tell");
+    assert!(!page.lines().any(|line| line.contains("WHERE id = ?; plan:") && !is_same(line)), "{page}");
     assert!(page.contains("\nplans: ") && !page.contains("last error"), "{page}");
     let plans = rehearsal
         .0

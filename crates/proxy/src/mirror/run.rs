@@ -25,7 +25,7 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use wire::charset::Flavor;
 use wire::codes;
 use wire::command::Command;
@@ -35,6 +35,9 @@ use wire::reply::ReplyKind;
 
 /// How long (ms) a copy may run where no rule says so; `mysql-default_query_timeout` may be shorter.
 const MAX_RUN_MS: u64 = 60_000;
+/// How long (ms) a question for a plan may take with its connection, the session's state and the answer;
+/// `mysql-default_query_timeout` may be shorter.
+const MAX_PLAN_MS: u64 = 5_000;
 /// What makes a statement a question for its plan.
 const EXPLAIN: &[u8] = b"EXPLAIN FORMAT=JSON ";
 /// No schema has such a name.
@@ -88,7 +91,7 @@ pub(super) async fn run(worker: &Rc<Worker>, copy: Mirrored) {
 pub(crate) async fn attempt(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64, ear: &mut impl Ear) -> Result<Discarded, Failure> {
     let pool = worker.pool(copy.lane.hostgroup);
     let lane = pool.lane(worker, &copy.lane);
-    let mut backend = ready_backend(worker, &pool, &lane, copy, &|_| true).await?;
+    let mut backend = ready_backend(worker, &pool, &lane, copy, &Search::ANY).await?;
     if has_other_form(copy, &backend) {
         pool.release(worker, backend);
         return Err(Failure::OtherForm);
@@ -132,18 +135,20 @@ fn has_other_form(copy: &Mirrored, backend: &Backend) -> bool {
 /// the copy is [guarded](Mirrored::is_guarded), and its connection is reset or closed afterwards.
 ///
 /// # Errors
-/// There was no answer within the time for a copy without a rule.
+/// There was no answer within [`MAX_PLAN_MS`], which counts from the search for a connection.
 pub(crate) async fn explain(worker: &Rc<Worker>, copy: &Mirrored, may_ask: &dyn Fn(&ServerShared) -> bool) -> Result<Collected, Failure> {
     assert!(copy.is_guarded, "a question for a plan must not write");
     let pool = worker.pool(copy.lane.hostgroup);
     let lane = pool.lane(worker, &copy.lane);
-    let mut backend = ready_backend(worker, &pool, &lane, copy, may_ask).await?;
+    let limit_ms = run_limit_ms(None, lane.settings().default_query_timeout).min(MAX_PLAN_MS);
+    let until = Instant::now() + Duration::from_millis(limit_ms);
+    let search = Search { may_use: may_ask, until: Some(until) };
+    let mut backend = ready_backend(worker, &pool, &lane, copy, &search).await?;
     if has_other_form(copy, &backend) {
         pool.release(worker, backend);
         return Err(Failure::OtherForm);
     }
-    let limit_ms = run_limit_ms(None, lane.settings().default_query_timeout);
-    match timeout(Duration::from_millis(limit_ms), exchange_plan(worker, &mut backend, copy)).await {
+    match timeout_at(until, exchange_plan(worker, &mut backend, copy)).await {
         Ok(Ok(reply)) => {
             backend.settled();
             let ended = Discarded { status: reply.ok.status, error: reply.error.clone(), ..Discarded::default() };
@@ -183,7 +188,7 @@ async fn exchange_plan(worker: &Worker, backend: &mut Backend, copy: &Mirrored) 
 pub(crate) async fn ask(worker: &Rc<Worker>, copy: &Mirrored, sql: &str) -> Result<Collected, Failure> {
     let pool = worker.pool(copy.lane.hostgroup);
     let lane = pool.lane(worker, &copy.lane);
-    let mut backend = ready_backend(worker, &pool, &lane, copy, &|_| true).await?;
+    let mut backend = ready_backend(worker, &pool, &lane, copy, &Search::ANY).await?;
     let limit_ms = run_limit_ms(None, lane.settings().default_query_timeout);
     match timeout(Duration::from_millis(limit_ms), backend.query(sql, &worker.buffers)).await {
         Ok(Ok(reply)) => {
@@ -207,7 +212,7 @@ pub(crate) async fn ask(worker: &Rc<Worker>, copy: &Mirrored, sql: &str) -> Resu
 pub(crate) async fn ready(worker: &Rc<Worker>, session: &Mirrored) -> Result<Backend, Failure> {
     let pool = worker.pool(session.lane.hostgroup);
     let lane = pool.lane(worker, &session.lane);
-    ready_backend(worker, &pool, &lane, session, &|_| true).await
+    ready_backend(worker, &pool, &lane, session, &Search::ANY).await
 }
 
 /// Brings a backend, on which anything may have run, to the state of this session. False: it is of no use for that.
@@ -228,24 +233,45 @@ fn run_limit_ms(of_rule: Option<u32>, default_query_timeout: u64) -> u64 {
     }
 }
 
-/// A backend in the session's state, of a server that `may_use`. Nothing is sent to another one.
+/// Which backends will do for a copy.
+struct Search<'a> {
+    /// Nothing is sent to another server.
+    may_use: &'a dyn Fn(&ServerShared) -> bool,
+    /// When it ends, whatever other limits say.
+    until: Option<Instant>,
+}
+
+impl Search<'_> {
+    /// Of all servers, within the usual limits.
+    const ANY: Search<'static> = Search { may_use: &|_| true, until: None };
+
+    /// What is left of a limit that begins now.
+    fn left(&self, limit: Duration) -> Duration {
+        self.until.map_or(limit, |until| until.saturating_duration_since(Instant::now()).min(limit))
+    }
+}
+
+/// A backend in the session's state.
 async fn ready_backend(
     worker: &Rc<Worker>,
     pool: &Rc<HostgroupPool>,
     lane: &Rc<Lane>,
     copy: &Mirrored,
-    may_use: &dyn Fn(&ServerShared) -> bool,
+    search: &Search<'_>,
 ) -> Result<Backend, Failure> {
     let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
     for _ in 0..MAX_BACKENDS {
-        let mut backend = obtain(worker, pool, lane, copy).await?;
-        if !may_use(&backend.core.server) {
+        if search.left(limit).is_zero() {
+            return Err(Failure::NoBackend("none was ready in time".into()));
+        }
+        let mut backend = obtain(worker, pool, lane, copy, search.left(limit)).await?;
+        if !(search.may_use)(&backend.core.server) {
             pool.release(worker, backend);
             // Meanwhile a connection to another server may be made.
             tokio::time::sleep(BETWEEN_BACKENDS).await;
             continue;
         }
-        match timeout(limit, bring_to(worker, &mut backend, copy)).await {
+        match timeout(search.left(limit), bring_to(worker, &mut backend, copy)).await {
             Ok(Ok(Readied::Yes)) => return Ok(backend),
             Ok(Ok(Readied::Refused(error))) => return Err(Failure::State(error)),
             // Another one serves; this one is closed, and what runs on it is ended.
@@ -258,8 +284,14 @@ async fn ready_backend(
     Err(Failure::NoBackend("no server would do, or the proxy could restore the session's state on none".into()))
 }
 
-/// An idle backend, or a place in the queue.
-async fn obtain(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, copy: &Mirrored) -> Result<Backend, Failure> {
+/// An idle backend, or a place in the queue for so long.
+async fn obtain(
+    worker: &Rc<Worker>,
+    pool: &Rc<HostgroupPool>,
+    lane: &Rc<Lane>,
+    copy: &Mirrored,
+    wait: Duration,
+) -> Result<Backend, Failure> {
     if let Some(backend) = pool.try_acquire(worker, lane, &copy.state, Needs::default()) {
         return Ok(backend);
     }
@@ -267,7 +299,7 @@ async fn obtain(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, 
         // Nobody waits for a server that is not there while others' copies could run.
         return Err(Failure::NoBackend(format!("hostgroup {} has no ONLINE server", copy.lane.hostgroup)));
     }
-    let wait_us = worker.snapshot().vars.connect_timeout_server.saturating_mul(1000);
+    let wait_us = u64::try_from(wait.as_micros()).unwrap_or(u64::MAX);
     let deadline_us = worker.shared.clock.now_us().saturating_add(wait_us);
     let wish = Wish { collation: copy.collation, ..Wish::default() };
     let mut acquire = pool.enqueue(worker, lane, wish, worker.shared.clock.now_us(), deadline_us);
@@ -447,6 +479,15 @@ mod tests {
         assert_eq!(state.variables.get("transaction_read_only").map(|value| &**value), Some(&b"ON"[..]));
         let state = guarded(&State::default(), &info(Flavor::MariaDb, "10.11.8-MariaDB"));
         assert_eq!(state.variables.get("tx_read_only").map(|value| &**value), Some(&b"ON"[..]));
+    }
+
+    #[test]
+    fn a_search_with_an_end_shortens_other_limits() {
+        let limit = Duration::from_secs(10);
+        assert_eq!(Search::ANY.left(limit), limit);
+        let ends_in = |ms| Search { until: Some(Instant::now() + Duration::from_millis(ms)), ..Search::ANY };
+        assert!(ends_in(5_000).left(limit) <= Duration::from_secs(5) && ends_in(0).left(limit).is_zero());
+        assert_eq!(ends_in(60_000).left(limit), limit);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use crate::mirror::{self, Failure, Mirrored};
 use crate::workers::worker::Worker;
 use meter::digest::Digest;
 use model::HostgroupId;
+use model::snapshot::RehearsalIgnore;
 use rehearsal::{Answer, Class, Compared, Finding, Form, GaveUp, Opinion, Round, Run, Sample, Skip, Traits};
 use session_state::collected::ServerError;
 use session_state::gtid;
@@ -58,9 +59,9 @@ pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Re
     let first = rehearsal::compare(&repeated.answer, &heard.answer, traits.is_ordered).after([repeated.time_us, heard.time_us]);
     let opinion = run.findings().tally.opinion(repeated.digest.hash, first, traits);
     let schema = repeated.copy.state.schema.as_deref().unwrap_or_default();
-    let is_ignored = rehearsal::ignored(ignores, first, repeated.digest.hash, schema).is_some();
+    let ignored = rehearsal::ignored(ignores, first, repeated.digest.hash, schema);
     let (class, is_rechecked) = match opinion {
-        _ if is_ignored => (first, false),
+        _ if ignored.is_some() => (first, false),
         Opinion::Take(class) => (class, false),
         // It was asked again already.
         Opinion::Ask if heard.answer.error == Some(codes::SERVER_LOST) => (first, true),
@@ -68,10 +69,10 @@ pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Re
     };
     let (copy, original) = (&repeated.copy, (&repeated.answer, repeated.time_us));
     let (user, schema) = (&*copy.lane.user.name, copy.state.schema.as_deref().unwrap_or_default());
+    let ignored = if class == first { ignored } else { rehearsal::ignored(ignores, class, repeated.digest.hash, schema) };
     let found = Difference { digest: &repeated.digest, text: copy.text(), lex: copy.lex, user, schema, original, heard: &heard };
-    record(run, &found, class, is_rechecked);
-    let is_ignored = rehearsal::ignored(ignores, class, repeated.digest.hash, schema).is_some();
-    let class = if is_ignored { Class::Ignored } else { class };
+    record(run, &found, class, ignored, is_rechecked);
+    let class = if ignored.is_some() { Class::Ignored } else { class };
     let times_us = [repeated.time_us, heard.time_us];
     plans::ask(run, worker, &mut repeated, class, times_us).await;
 }
@@ -210,11 +211,10 @@ pub(super) struct Difference<'a> {
     pub heard: &'a Heard,
 }
 
-/// Counts a comparison, and keeps a sample where one is wanted.
-pub(super) fn record(run: &Run, found: &Difference<'_>, class: Class, is_rechecked: bool) {
+/// Counts a comparison that this row ignores, if there is one; and keeps a sample where one is wanted.
+pub(super) fn record(run: &Run, found: &Difference<'_>, class: Class, ignored: Option<&RehearsalIgnore>, is_rechecked: bool) {
     let times_us = [found.original.1, found.heard.time_us];
     let digest = found.digest;
-    let ignored = rehearsal::ignored(&run.plan.ignores, class, digest.hash, found.schema);
     let mut findings = run.findings();
     findings.tally.add(&Compared { digest: digest.hash, text: &digest.text, class, ignored, is_rechecked, times_us });
     if ignored.is_none() && findings.tally.wants_sample(digest.hash, class, run.plan.samples) {

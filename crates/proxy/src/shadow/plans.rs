@@ -6,7 +6,7 @@
 
 use super::Repeated;
 use super::judge::text_of;
-use crate::mirror;
+use crate::mirror::{self, Failure};
 use crate::servers::server::ServerShared;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
@@ -22,25 +22,24 @@ const MAX_TEXT: usize = 64 << 10;
 
 /// Asks for the plans of a statement whose comparison was counted as `class`, if they are of interest and a question is left.
 pub(super) async fn ask(run: &Arc<Run>, worker: &Rc<Worker>, repeated: &mut Repeated, class: Class, times_us: [u64; 2]) {
-    let (digest, slow_factor) = (repeated.digest.hash, run.plan.slow_factor);
+    let digest = repeated.digest.hash;
     // Most answers are neither, and the findings are locked for none of them.
-    if !run.plan.explains || !class.may_be_of_plan() && !took_longer(times_us, slow_factor) {
+    if !run.plan.explains || !class.may_be_of_plan() && !took_longer(times_us, run.plan.slow_factor) {
         return;
     }
-    let reason = run.findings().tally.plan_reason(digest, class, times_us, slow_factor);
-    let Some(reason) = reason else { return };
-    let Some(_turn) = run.turn() else { return };
-    if !run.may_plan(digest, worker.shared.clock.now_ms()) {
-        return;
-    }
+    let now_ms = worker.shared.clock.now_ms();
+    let Some(reason) = run.plan_reason(digest, class, times_us, now_ms) else { return };
+    // What cannot be asked takes no question.
     if repeated.copy.text().len() > MAX_TEXT {
         return run.note_plan(PlanEnd::TooLong);
     }
     let Some(source) = readers(worker, run.plan.source) else { return run.note_plan(PlanEnd::OnlyWriters) };
+    let Some(_turn) = run.plan_turn(digest, now_ms) else { return };
     match both(run, worker, repeated, source).await {
         Ok([original, shadow]) => {
             let seen_at = crate::workers::clock::unix_us() / 1_000_000;
-            run.findings().tally.keep_plans(digest, PlanPair::new(reason, seen_at, [&original, &shadow]));
+            let pair = PlanPair::new(reason, seen_at, [&original, &shadow]);
+            run.findings().tally.keep_plans(digest, pair);
             run.note_plan(PlanEnd::Known);
         }
         Err(error) => {
@@ -58,7 +57,7 @@ async fn both(run: &Run, worker: &Rc<Worker>, repeated: &mut Repeated, source: H
         copy.lane.hostgroup = hostgroup;
         let is_binary = copy.execution.is_some();
         let reply = mirror::explain(worker, copy, &|server| !is_writer(worker, server)).await;
-        let reply = reply.map_err(|failure| format!("{name}: {failure}"))?;
+        let reply = reply.map_err(|failure| format!("{name}: {}", told(&failure, run.plan.shows_literals)))?;
         if let Some(error) = &reply.error {
             return Err(format!("{name}: {}", shown(error, run.plan.shows_literals)));
         }
@@ -66,6 +65,14 @@ async fn both(run: &Run, worker: &Rc<Worker>, repeated: &mut Repeated, source: H
         plans.push(plan.ok_or_else(|| format!("{name}: the answer to EXPLAIN FORMAT=JSON cannot be read"))?);
     }
     <[QueryPlan; 2]>::try_from(plans).map_err(|_| "there are not two plans".to_owned())
+}
+
+/// A failure. That of the session's state has an error of the server.
+fn told(failure: &Failure, shows_literals: bool) -> String {
+    match failure {
+        Failure::State(error) => format!("the session's state was refused: {}", shown(error, shows_literals)),
+        failure => failure.to_string(),
+    }
 }
 
 /// An error; its text may quote values of the statement.
@@ -142,6 +149,16 @@ mod tests {
             .map(|one| (one.key.addr().to_string(), is_writer(&worker, one)))
             .collect();
         assert_eq!(found, [("w:3306".to_owned(), true), ("r:3306".to_owned(), false)]);
+    }
+
+    #[test]
+    fn an_error_of_the_state_shows_no_literals() {
+        let message = b"Variable 'sql_mode' can't be set to the value of 'secret'".to_vec();
+        let failure = Failure::State(ServerError { code: 1231, sqlstate: *b"42000", message });
+        let hidden = told(&failure, false);
+        assert!(hidden.starts_with("the session's state was refused: error 1231: ") && !hidden.contains("secret"), "{hidden}");
+        assert!(told(&failure, true).contains("'secret'"));
+        assert_eq!(told(&Failure::TimedOut(5000), false), "still running after 5000 ms");
     }
 
     #[test]

@@ -640,7 +640,8 @@ impl Player {
                 }
             };
             let difference = Difference { digest, text, lex: session.lex, user, schema, original: (original, *original_us), heard };
-            record(&run, &difference, class, false);
+            let ignored = rehearsal::ignored(&run.plan.ignores, class, digest.hash, schema);
+            record(&run, &difference, class, ignored, false);
         }
         if is_lost {
             self.break_off(GaveUp::Order, "");

@@ -9,14 +9,16 @@ const ESTIMATES_APART: u8 = 2;
 
 pub(super) fn changes(original: &QueryPlan, shadow: &QueryPlan) -> String {
     let formats = Formats::of(original.dialect, shadow.dialect);
-    let pairs = pairs(original, shadow);
-    let mut found: Vec<String> = pairs.iter().filter_map(|(before, after)| access(before, after, formats)).collect();
+    let partners = partners(original, shadow);
+    let pair = |(step, partner): (_, &Option<usize>)| Some((step, shadow.steps.get((*partner)?)?));
+    let pairs: Vec<(&PlanStep, &PlanStep)> = original.steps.iter().zip(&partners).filter_map(pair).collect();
+    let mut found: Vec<String> = pairs.iter().filter_map(|(before, after)| access(before, after, shadow, formats)).collect();
     if formats == Formats::Equal {
         found.extend(unmatched(shadow, original).map(|step| format!("reads {} too", step.table)));
         found.extend(unmatched(original, shadow).map(|step| format!("does not read {}", step.table)));
+        found.extend(order(original, shadow, &partners));
     }
     if formats >= Formats::Related {
-        found.extend(order(original, shadow));
         found.extend(both_ways(original.sorts, shadow.sorts, "sorts now", "does not sort any more"));
     }
     if formats == Formats::Equal {
@@ -38,7 +40,7 @@ pub(super) fn changes(original: &QueryPlan, shadow: &QueryPlan) -> String {
 enum Formats {
     /// Of MariaDB and MySQL: how each table is read.
     Foreign,
-    /// Versions 1 and 2 of MySQL: not temporary tables, and not tables that one of them leaves out.
+    /// Versions 1 and 2 of MySQL: not temporary tables, not the order of a join, and not tables that one of them leaves out.
     Related,
     /// The same.
     Equal,
@@ -54,27 +56,37 @@ impl Formats {
     }
 }
 
-/// Steps of both plans that read the same table; the first with the first one, where a table is read several times.
-fn pairs<'a>(original: &'a QueryPlan, shadow: &'a QueryPlan) -> Vec<(&'a PlanStep, &'a PlanStep)> {
-    original.steps.iter().enumerate().filter_map(|(at, step)| Some((step, shadow.steps.get(partner(original, at, shadow)?)?))).collect()
-}
+/// How alike two steps of a table are, the most alike first.
+const ALIKE: [fn(&PlanStep, &PlanStep) -> bool; 3] =
+    [|one, other| one == other, |one, other| (one.access, &one.key) == (other.access, &other.key), |_, _| true];
 
-/// Where the other plan reads the table of the step `at`.
-fn partner(plan: &QueryPlan, at: usize, other: &QueryPlan) -> Option<usize> {
-    let step = plan.steps.get(at)?;
-    let nth = plan.steps.iter().take(at).filter(|before| before.table == step.table).count();
-    other.steps.iter().enumerate().filter(|(_, one)| one.table == step.table).nth(nth).map(|(at, _)| at)
+/// Where the other plan reads the table of each step. Steps of several query blocks may share a name. Those that are most alike are
+/// partners, the others in their order.
+fn partners(plan: &QueryPlan, other: &QueryPlan) -> Vec<Option<usize>> {
+    let mut found: Vec<Option<usize>> = vec![None; plan.steps.len()];
+    for is_alike in ALIKE {
+        for (at, step) in plan.steps.iter().enumerate() {
+            let fits = |(place, one): &(usize, &PlanStep)| one.table == step.table && is_alike(one, step) && !found.contains(&Some(*place));
+            let partner = other.steps.iter().enumerate().find(fits).map(|(place, _)| place);
+            if let Some(free) = found.get_mut(at).filter(|known| known.is_none()) {
+                *free = partner;
+            }
+        }
+    }
+    found
 }
 
 /// Steps without a partner.
-fn unmatched<'a>(plan: &'a QueryPlan, other: &'a QueryPlan) -> impl Iterator<Item = &'a PlanStep> {
+fn unmatched<'a>(plan: &'a QueryPlan, other: &QueryPlan) -> impl Iterator<Item = &'a PlanStep> {
     let is_partial = plan.is_partial || other.is_partial;
-    plan.steps.iter().enumerate().filter(move |(at, _)| !is_partial && partner(plan, *at, other).is_none()).map(|(_, step)| step)
+    plan.steps.iter().zip(partners(plan, other)).filter(move |(_, partner)| !is_partial && partner.is_none()).map(|(step, _)| step)
 }
 
-fn order(original: &QueryPlan, shadow: &QueryPlan) -> Option<String> {
-    let places: Vec<usize> = (0..original.steps.len()).filter_map(|at| partner(original, at, shadow)).collect();
-    let is_kept = places.is_sorted();
+/// Another order of the tables with a name of their own.
+fn order(original: &QueryPlan, shadow: &QueryPlan, partners: &[Option<usize>]) -> Option<String> {
+    let is_single = |plan: &QueryPlan, step: &PlanStep| plan.steps.iter().filter(|one| one.table == step.table).count() == 1;
+    let steps = original.steps.iter().zip(partners).filter(|(step, _)| is_single(original, step) && is_single(shadow, step));
+    let is_kept = steps.filter_map(|(_, partner)| *partner).is_sorted();
     let tables = || shadow.steps.iter().map(|step| &*step.table).collect::<Vec<_>>().join(" then ");
     (!is_kept).then(|| format!("other join order: {}", tables()))
 }
@@ -88,16 +100,16 @@ fn both_ways(before: bool, after: bool, new: &str, gone: &str) -> Option<String>
 }
 
 /// How the table is read otherwise.
-fn access(before: &PlanStep, after: &PlanStep, formats: Formats) -> Option<String> {
+fn access(before: &PlanStep, after: &PlanStep, shadow: &QueryPlan, formats: Formats) -> Option<String> {
     let (table, way, old_way) = (&after.table, after.access, before.access);
     if [way, old_way].contains(&Access::Unknown) {
         return None;
     }
+    if let Some((old, fate)) = fate(before, shadow) {
+        let new = after.key.as_deref().map_or(way.to_string(), index);
+        return Some(format!("index {old} {fate}: {new} of {table}"));
+    }
     match (&before.key, &after.key) {
-        (Some(old), new) if *new != before.key && is_lost(before, after) => Some(match new {
-            Some(new) => format!("index {old} lost: {} of {table}", index(new)),
-            None => format!("index {old} lost: {way} of {table}"),
-        }),
         (Some(old), Some(new)) if old != new => Some(format!("{} of {table} in place of {}", index(new), index(old))),
         (Some(old), None) => Some(format!("{way} of {table} in place of {}", index(old))),
         (None, Some(new)) => Some(format!("{} of {table} in place of {old_way}", index(new))),
@@ -109,11 +121,17 @@ fn access(before: &PlanStep, after: &PlanStep, formats: Formats) -> Option<Strin
     }
 }
 
-/// The index is not among those that the shadow considered. Servers do not count an index that only saves reading whole rows.
-fn is_lost(before: &PlanStep, after: &PlanStep) -> bool {
-    let is_of_name = |key: &String| key != "PRIMARY" && before.access != Access::IndexScan && before.access != Access::Merge;
-    let is_considered = |key: &String| after.possible.as_ref().is_some_and(|possible| possible.contains(key));
-    before.key.as_ref().is_some_and(|key| is_of_name(key) && !is_considered(key))
+/// An index that no step of the shadow uses for this table or could use, and what can be said of it. Servers do not count an index that
+/// only saves reading whole rows.
+fn fate<'a>(before: &'a PlanStep, shadow: &QueryPlan) -> Option<(&'a str, &'static str)> {
+    let is_of_name = |key: &&str| *key != "PRIMARY" && before.access != Access::IndexScan && before.access != Access::Merge;
+    let key = before.key.as_deref().filter(is_of_name)?;
+    let steps = || shadow.steps.iter().filter(|step| step.table == before.table);
+    let uses = |step: &PlanStep| step.key.as_deref().is_some_and(|used| used == key || used.split('+').any(|part| part == key));
+    let lists = |step: &PlanStep| step.possible.iter().flatten().any(|possible| possible == key);
+    let is_told = steps().all(|step| step.possible.is_some());
+    let is_gone = !steps().any(|step| uses(step) || lists(step));
+    is_gone.then_some((key, if is_told { "lost" } else { "not used" }))
 }
 
 fn index(key: &str) -> String {

@@ -17,9 +17,10 @@ pub(super) enum Json {
 }
 
 impl Json {
-    /// Reads a text. None: it is no JSON, or is nested deeper than 128 levels.
+    /// Reads a text. None: it is no JSON, or is nested deeper than 128 levels. A server answers in the session's character set: letters
+    /// that are not UTF-8 are replaced.
     pub(super) fn read(text: &[u8]) -> Option<Self> {
-        serde_json::from_slice(text).ok()
+        serde_json::from_str(&String::from_utf8_lossy(text)).ok()
     }
 
     /// The first field of this name.

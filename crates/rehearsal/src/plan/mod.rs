@@ -14,8 +14,10 @@ use std::fmt;
 const MAX_JSON: usize = 1 << 20;
 /// Most tables of a plan.
 const MAX_STEPS: usize = 32;
-/// Most indexes that are kept of a table.
+/// Most indexes of a merge that are kept.
 const MAX_KEYS: usize = 16;
+/// Most usable indexes that are kept of a table: as many as a table has.
+const MAX_POSSIBLE: usize = 64;
 /// Longest name, characters: that of servers.
 const MAX_NAME: usize = 64;
 
@@ -83,6 +85,16 @@ pub struct QueryPlan {
     is_partial: bool,
 }
 
+/// How much two plans without a change have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Likeness {
+    /// What both servers tell.
+    #[default]
+    AsFarAsTold,
+    /// All: the format is the same, no table is left out, and each one is read in a way that is known.
+    Whole,
+}
+
 impl QueryPlan {
     /// Reads what a server of this version answered to `EXPLAIN FORMAT=JSON`. None: it is too long, no JSON, or no plan.
     pub fn read(text: &[u8], version: &str) -> Option<Self> {
@@ -103,6 +115,13 @@ impl QueryPlan {
     /// difference.
     pub fn changes(&self, shadow: &Self) -> String {
         compare::changes(self, shadow)
+    }
+
+    /// How much it says if there is no change.
+    pub fn likeness(&self, shadow: &Self) -> Likeness {
+        let is_whole = |plan: &Self| !plan.is_partial && plan.steps.iter().all(|step| step.access != Access::Unknown);
+        let is_comparable = self.dialect == shadow.dialect && is_whole(self) && is_whole(shadow);
+        if is_comparable { Likeness::Whole } else { Likeness::AsFarAsTold }
     }
 }
 
@@ -152,16 +171,17 @@ fn name(text: &str) -> String {
 #[derive(Default)]
 struct PlanReader {
     steps: Vec<PlanStep>,
-    /// Names of tables that the plan makes.
-    derived: Vec<String>,
+    /// The table that is made of what is read now.
+    derived: Option<String>,
+    /// What is read now is repeated until it finds no new rows: it reads the derived table by its name.
+    is_recursive: bool,
     sorts: bool,
     has_temporary: bool,
     is_partial: bool,
 }
 
 impl PlanReader {
-    fn finish(mut self, dialect: Dialect) -> QueryPlan {
-        self.steps.retain(|step| !self.derived.contains(&step.table));
+    fn finish(self, dialect: Dialect) -> QueryPlan {
         let Self { steps, sorts, has_temporary, is_partial, .. } = self;
         QueryPlan { dialect, steps, sorts, has_temporary, is_partial }
     }
@@ -179,26 +199,43 @@ impl PlanReader {
         match node {
             Json::Array(items) => items.iter().for_each(|item| self.block(item)),
             Json::Object(fields) => {
+                let outer = self.is_recursive;
+                self.is_recursive |= node.get("recursive") == Some(&Json::Flag(true));
                 for (field, value) in fields {
                     self.sorts |= matches!((&**field, value), ("filesort", Json::Object(_)) | ("using_filesort", Json::Flag(true)));
                     self.has_temporary |=
                         matches!((&**field, value), ("temporary_table", Json::Object(_)) | ("using_temporary_table", Json::Flag(true)));
                     if field == "table" {
                         self.table(value);
+                    } else {
+                        self.block(value);
                     }
-                    self.block(value);
                 }
+                self.is_recursive = outer;
             }
             _ => {}
         }
     }
 
+    /// A table with what it is made of.
     fn table(&mut self, table: &Json) {
         // Names of what servers make themselves begin with a bracket: `<derived2>`.
-        let Some(named) = table.text("table_name").filter(|name| !name.starts_with('<')) else { return };
-        if table.get("materialized_from_subquery").is_some() {
-            return self.derived.push(name(named));
+        let named = table.text("table_name").filter(|name| !name.starts_with('<')).map(name);
+        if table.get("materialized_from_subquery").is_none() {
+            // MySQL's version 1 calls a table that it makes as the statement does, maybe like a table of the server.
+            let is_itself = self.is_recursive && named == self.derived;
+            if let Some(named) = named.filter(|_| !is_itself) {
+                self.step(named, table);
+            }
+            return self.block(table);
         }
+        let outer = (std::mem::replace(&mut self.derived, named), std::mem::take(&mut self.is_recursive));
+        self.block(table);
+        (self.derived, self.is_recursive) = outer;
+    }
+
+    /// A table of the server.
+    fn step(&mut self, named: String, table: &Json) {
         let access = access_of(table.text("access_type").unwrap_or_default());
         let key = match (access, table.get("index_merge")) {
             (Access::Merge, Some(merge)) => joined(&keys_within(merge)),
@@ -207,8 +244,8 @@ impl PlanReader {
             _ => table.text("key").filter(|key| !key.starts_with('#')).map(name),
         };
         let rows = table.number("rows").or_else(|| table.number("rows_examined_per_scan"));
-        let possible = table.texts("possible_keys").into_iter().take(MAX_KEYS).map(name).collect();
-        self.push(PlanStep { table: name(named), access, key, possible: Some(possible), magnitude: rows.map(magnitude) });
+        let possible = table.texts("possible_keys").into_iter().take(MAX_POSSIBLE).map(name).collect();
+        self.push(PlanStep { table: named, access, key, possible: Some(possible), magnitude: rows.map(magnitude) });
     }
 
     /// An operation of MySQL's version 2, with its inputs.
@@ -223,7 +260,7 @@ impl PlanReader {
             let access = match (access_type, node.text("index_access_type").unwrap_or_default()) {
                 ("table", _) => Access::FullScan,
                 (_, "index_lookup") => Access::Lookup,
-                (_, "index_range_scan" | "multi_range_read") => Access::Range,
+                (_, "index_range_scan" | "multi_range_read" | "index_skip_scan" | "group_index_skip_scan") => Access::Range,
                 (_, "index_scan") => Access::IndexScan,
                 (_, "full_text_search") => Access::FullText,
                 _ => Access::Unknown,
@@ -242,7 +279,8 @@ impl PlanReader {
             Json::Object(fields) => fields.iter().for_each(|(_, value)| self.operation(value)),
             _ => {}
         }
-        if access_type.starts_with("rowid_") {
+        // `index_merge` is what version 1 calls sort_union.
+        if access_type.starts_with("rowid_") || access_type == "index_merge" {
             self.merge_from(from, node.number("estimated_rows").map(magnitude));
         }
     }
