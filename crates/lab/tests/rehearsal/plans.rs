@@ -92,7 +92,9 @@ fn a_lost_index_is_named(flavor: Flavor) {
         .unwrap();
     println!("{plans:?}");
     for row in plans {
-        assert_eq!(row, [Some("items lookup ix_c ~1".to_owned()), Some("items full scan ~10k".to_owned())]);
+        // The server's estimate of the table's rows may be an old one.
+        let [original, shadow] = [0, 1].map(|column| row[column].clone().unwrap_or_default());
+        assert!(original == "items lookup ix_c ~1" && shadow.starts_with("items full scan ~"), "{original}, {shadow}");
     }
     assert_eq!(count(&mut rehearsal, "change <> ''"), "2");
     for server in &both {
