@@ -35,7 +35,7 @@ pub struct Place {
     after: u64,
     seq: u64,
     turn: Option<Turn>,
-    /// A write of another session ran beside it, so that both orders are right.
+    /// A write of another session ran beside it, so that both orders are right, or it runs out of order on the shadow.
     pub is_raced: bool,
 }
 

@@ -20,7 +20,7 @@ pub type Change = (Arc<str>, Text);
 /// What a SET statement made of literals only did.
 #[derive(Debug)]
 pub struct SetEffect {
-    /// Variables that the server's session tracker told of.
+    /// Variables that the server's session tracker reported.
     pub told: Vec<Change>,
     /// Everything that it changed in a session's state; character sets are told only in part.
     pub changes: Vec<Change>,
@@ -137,7 +137,7 @@ pub fn changes_another(name: &str) -> Option<&'static str> {
 pub const OF_SWITCHES: &[&str] = &["optimizer_switch", "optimizer_trace", "optimizer_trace_features"];
 
 /// Does the value that it gave depend on the one of before? Not where it is what the text says.
-pub fn is_relative<'a>(assignment: &Assignment, mut told: impl Iterator<Item = &'a Change>) -> bool {
+fn is_relative<'a>(assignment: &Assignment, mut told: impl Iterator<Item = &'a Change>) -> bool {
     let Target::Session(name) = &assignment.target else { return false };
     let (Value::Literal(text) | Value::Word(text)) = &assignment.value else { return true };
     let is_said = |value: &[u8]| value.eq_ignore_ascii_case(text.trim_matches(['\'', '"']).as_bytes());
@@ -153,4 +153,38 @@ pub fn assignments(sql: &[u8], analysis: &Analysis, lex: LexMode) -> Vec<Assignm
 /// Has the session no schema any more? It was dropped.
 pub fn lost_schema(reply: &ReplyFacts) -> bool {
     reply.error.is_none() && reply.schema.as_ref().is_some_and(|schema| schema.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Vec<Assignment> {
+        assignments(text.as_bytes(), &sql::analyze(text.as_bytes(), LexMode::default()), LexMode::default())
+    }
+
+    #[test]
+    fn all_the_sets_of_a_text_are_read_and_nothing_else() {
+        for (text, expected) in
+            [("SET @a = 1, sql_mode = ''", 2), ("SET @a = 1; SELECT 1; SET @b = 2", 2), ("SELECT 'SET @a = 1'", 0), ("", 0)]
+        {
+            assert_eq!(parsed(text).len(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn switches_that_are_named_leave_the_others_as_they_were() {
+        let told = |value: &str| -> Vec<Change> { vec![("optimizer_switch".into(), value.as_bytes().into())] };
+        for (text, value, expected) in [
+            ("SET optimizer_switch = 'mrr=on'", "mrr=on,index_merge=off", true),
+            ("SET optimizer_switch = 'mrr=on'", "MRR=ON", false),
+            ("SET optimizer_switch = mrr", "index_merge=off", true),
+            ("SET sql_mode = 'ANSI'", "", false),
+            ("SET sql_mode = CONCAT(@@sql_mode, ',ANSI')", "", true),
+            ("SET sql_mode = DEFAULT", "", true),
+            ("SET @a = 1 + 1", "", false),
+        ] {
+            assert_eq!(is_relative(&parsed(text)[0], told(value).iter()), expected, "{text} gave {value}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Stored routines: where servers look for one, and what its body may leave on a connection that servers do not tell of.
+//! Stored routines: where servers look for one, and what its body may leave on a connection that servers do not report.
 
 use crate::collected::Collected;
 use crate::definition;
@@ -14,7 +14,7 @@ const SQL_NULL: u8 = 0xfb;
 /// Character sets in which a byte below 0x80 is that character and no part of another.
 const READABLE: [&str; 6] = ["utf8mb4", "utf8mb3", "utf8", "latin1", "ascii", "binary"];
 
-/// What a stored routine may leave on its connection that servers do not tell of.
+/// What a stored routine may leave on its connection that servers do not report.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// There is none of that name, as far as the user may know.

@@ -1,4 +1,4 @@
-//! What a server's session tracker tells: schema and variables, which of them sessions carry, and what a client is told of that.
+//! What a server's session tracker reports: schema and variables. Which variables sessions carry, and which reports a client gets.
 
 use crate::door::Door;
 use crate::held::TRACK_GTIDS;
@@ -9,7 +9,7 @@ use crate::words::{contains, contains_word};
 use sql::{Analysis, Facts, LexMode};
 use wire::reframe::TrackFilter;
 
-/// Variables that servers tell of and nobody can set: what happened, not what the session wants.
+/// Variables that servers report and that no session can set: what happened, not what the session wants.
 const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
 
 /// Session variables that act once, or on the connection itself: they are not carried but pin.

@@ -40,7 +40,7 @@ impl Beginning {
     fn ends(&mut self, end: impl FnOnce(&mut LiveOrder, Begun) -> Place) -> Option<OrderTicket> {
         let begun = self.begun.take()?;
         let place = end(&mut lock(&self.copying.gate).order, begun);
-        Some(OrderTicket { copying: Arc::clone(&self.copying), place, is_raced: place.is_raced, is_passed: false })
+        Some(OrderTicket { copying: Arc::clone(&self.copying), place, is_passed: false })
     }
 }
 
@@ -56,7 +56,6 @@ impl Drop for Beginning {
 pub(crate) struct OrderTicket {
     copying: Arc<Copying>,
     place: Place,
-    is_raced: bool,
     /// Nobody waits for it any more.
     is_passed: bool,
 }
@@ -64,7 +63,7 @@ pub(crate) struct OrderTicket {
 impl OrderTicket {
     /// Whether a write of another session ran beside it at the original, or runs beside it out of order.
     pub(crate) fn is_raced(&self) -> bool {
-        self.is_raced
+        self.place.is_raced
     }
 
     /// Waits until it may start.
@@ -74,7 +73,7 @@ impl OrderTicket {
             let Gate { order, waiting } = &mut *gate;
             if order.may_start(&self.place) {
                 waiting.remove(&self.place);
-                self.is_raced |= order.has_passed();
+                self.place.is_raced |= order.has_passed();
                 return Poll::Ready(());
             }
             waiting.insert(order, &self.place, cx.waker().clone());
@@ -87,7 +86,7 @@ impl OrderTicket {
     /// for no such lock.
     pub(crate) fn pass(&mut self) {
         if self.place.is_write() && !std::mem::replace(&mut self.is_passed, true) {
-            self.is_raced = true;
+            self.place.is_raced = true;
             self.copying.run.overtaken.fetch_add(1, Ordering::Relaxed);
             self.leave(|order, place| order.pass(place));
         }

@@ -3,7 +3,6 @@
 //! hostgroup. A transaction and its like stay in one place until they end.
 
 use super::assigned_gtid::{is_plain, plain_words};
-use super::connection::Connection;
 use super::door::ServerDoor;
 use super::frontend::Frontend;
 use super::guard::guarded;
@@ -25,6 +24,7 @@ use model::snapshot::User;
 use serde::{Deserialize, Serialize};
 use session_state::class::{Class, LaneKey};
 use session_state::door::Asker;
+use session_state::door::Door;
 use session_state::pins::{PinReason, PinSet, Pins, WISHES};
 use session_state::server_info::ServerInfo;
 use session_state::wants::Wants;
@@ -196,7 +196,7 @@ impl Frontend {
         let has_only_read = self.status.contains(StatusFlags::IN_TRANS_READONLY) && at.pins.set().without(OPEN).without(WISHES).is_empty();
         let may_write = |words: &str| {
             // Under sql_mode ORACLE some of them begin a block.
-            is_plain(words, WRITES) || at.backend.is_on(Flavor::MariaDb) && !wants.lex.oracle && is_plain(words, BEGINS)
+            is_plain(words, WRITES) || at.is_on(Flavor::MariaDb) && !wants.lex.oracle && is_plain(words, BEGINS)
         };
         has_only_read && may_write(&plain_words(begin))
     }

@@ -7,17 +7,12 @@ use session_state::facts::SessionFacts;
 use session_state::held::Tracking;
 use session_state::wants::Wants;
 use std::sync::Arc;
-use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::packet::HEADER;
 use wire::reframe::ReplyFacts;
 
 /// See the module.
 pub(super) trait Connection {
-    /// Is the backend at hand one of these?
-    fn is_on(&self, flavor: Flavor) -> bool;
-    /// Does its server report nothing of what statements change?
-    fn tracks_nothing(&self) -> bool;
     /// Are the client's own tracking settings in force? Then the server reports less than it changes, or nothing.
     fn tells_by_clients_wish(&self) -> bool;
     /// Is its server cut off from its cluster?
@@ -51,14 +46,6 @@ pub(super) trait Connection {
 }
 
 impl Connection for Option<Backend> {
-    fn is_on(&self, flavor: Flavor) -> bool {
-        self.as_ref().is_some_and(|b| b.core.info.flavor == flavor)
-    }
-
-    fn tracks_nothing(&self) -> bool {
-        self.as_ref().is_some_and(|b| !b.core.held.tracks())
-    }
-
     fn tells_by_clients_wish(&self) -> bool {
         self.as_ref().is_some_and(|b| b.core.held.tracking() == Tracking::Clients)
     }

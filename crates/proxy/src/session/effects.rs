@@ -10,6 +10,7 @@ use super::frontend::Frontend;
 use super::route::Directions;
 use super::untracked::UNKNOWN_STATEMENT;
 use crate::workers::safety::Safety;
+use session_state::door::Door;
 use session_state::effects::{changes_data_at_most, token_at, verb};
 use session_state::facts::{SessionFacts, counts_found_rows};
 use session_state::pins::PinReason;
@@ -192,7 +193,7 @@ impl Effects<'_> {
         if matches!(analysis.kind, Kind::Ddl | Kind::Compound) && ROUTINES.iter().any(|word| has_word(sql, word)) {
             self.at.worker.shared.routines_defined.note(Some(sql));
         }
-        if analysis.kind == Kind::Ddl && !failed && self.at.backend.tracks_nothing() && self.wants.drops_its_schema(sql) {
+        if analysis.kind == Kind::Ddl && !failed && self.at.tracks_nothing() && self.wants.drops_its_schema(sql) {
             self.wants.enter_schema(self.at, None);
         }
         match analysis.kind {
@@ -239,9 +240,7 @@ impl Effects<'_> {
                 HandlerVerb::Close => self.at.pins.handler_closed(),
                 HandlerVerb::Read => {}
             },
-            Kind::Use
-                if reply.schema.is_none() && !failed && (self.at.backend.tracks_nothing() || self.at.backend.tells_by_clients_wish()) =>
-            {
+            Kind::Use if reply.schema.is_none() && !failed && (self.at.tracks_nothing() || self.at.backend.tells_by_clients_wish()) => {
                 let schema = sql::parse_use(sql, self.wants.lex)
                     .map(|name| self.wants.in_utf8(self.at.worker.shared.info.get().as_deref(), self.client.collation, &name));
                 self.wants.enter_schema(self.at, schema);
@@ -333,7 +332,7 @@ impl Effects<'_> {
         let waits = self.at.pins.set().contains(PinReason::FoundRows)
             || self.at.pins.set().contains(PinReason::NextTransaction)
             || analysis.kind == Kind::Begin && self.at.pins.set().contains(PinReason::LockTables);
-        !is_plain(analysis, reply) || waits || counts_inserts || self.at.backend.tracks_nothing() || self.at.backend.tells_by_clients_wish()
+        !is_plain(analysis, reply) || waits || counts_inserts || self.at.tracks_nothing() || self.at.backend.tells_by_clients_wish()
     }
 }
 

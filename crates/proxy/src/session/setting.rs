@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::door::door;
 use super::effects::Effects;
 use session_state::charsets::{self};
+use session_state::door::Door;
 use session_state::pins::{PinReason, WISHES};
 use session_state::setting::AUTOCOMMIT;
 use session_state::setting::{Change, assignments, changes_another, lost_schema};
@@ -242,8 +243,8 @@ impl Effects<'_> {
     /// the client tracks, and a server that does not track sessions reports nothing: all that the text assigns is asked for.
     fn untold(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
         let clients = self.at.backend.tells_by_clients_wish();
-        let is_silent = self.at.backend.tracks_nothing();
-        let may_be_silent = clients || is_silent || self.at.backend.is_on(Flavor::MariaDb);
+        let is_silent = self.at.tracks_nothing();
+        let may_be_silent = clients || is_silent || self.at.is_on(Flavor::MariaDb);
         let mut names: Vec<String> = Vec::new();
         for assignment in assignments(sql, analysis, self.wants.lex) {
             match assignment.target {
@@ -309,7 +310,6 @@ fn names_resource_group(sql: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use session_state::setting::is_relative;
 
     #[test]
     fn what_a_failed_set_may_have_left() {
@@ -329,35 +329,6 @@ mod tests {
                 LeftBySet::Unknown => "unknown",
             };
             assert_eq!(left, expected, "{sql}: {code}");
-        }
-    }
-
-    fn parsed(text: &str) -> Vec<Assignment> {
-        assignments(text.as_bytes(), &sql::analyze(text.as_bytes(), LexMode::default()), LexMode::default())
-    }
-
-    #[test]
-    fn all_the_sets_of_a_text_are_read_and_nothing_else() {
-        for (text, expected) in
-            [("SET @a = 1, sql_mode = ''", 2), ("SET @a = 1; SELECT 1; SET @b = 2", 2), ("SELECT 'SET @a = 1'", 0), ("", 0)]
-        {
-            assert_eq!(parsed(text).len(), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn switches_that_are_named_leave_the_others_as_they_were() {
-        let told = |value: &str| -> Vec<Change> { vec![("optimizer_switch".into(), value.as_bytes().into())] };
-        for (text, value, expected) in [
-            ("SET optimizer_switch = 'mrr=on'", "mrr=on,index_merge=off", true),
-            ("SET optimizer_switch = 'mrr=on'", "MRR=ON", false),
-            ("SET optimizer_switch = mrr", "index_merge=off", true),
-            ("SET sql_mode = 'ANSI'", "", false),
-            ("SET sql_mode = CONCAT(@@sql_mode, ',ANSI')", "", true),
-            ("SET sql_mode = DEFAULT", "", true),
-            ("SET @a = 1 + 1", "", false),
-        ] {
-            assert_eq!(is_relative(&parsed(text)[0], told(value).iter()), expected, "{text} gave {value}");
         }
     }
 

@@ -4,9 +4,9 @@
 //! What is known: the operator declares it (`safe_functions`), or the body was read: SHOW CREATE on the session's own backend, when
 //! nothing else keeps it, with the session's own rights. A body counts for `prepared_metadata_max_age`, or until a data definition.
 
-use super::connection::Connection;
 use super::door::ServerDoor;
 use super::effects::Effects;
+use session_state::door::Door;
 use session_state::effects::changes_data_at_most;
 use session_state::facts::FailedCalls;
 use session_state::pins::{PinReason, StoredCall};
@@ -59,11 +59,11 @@ impl Effects<'_> {
         let defines = several && sql::split(sql, self.wants.lex).any(|one| sql::analyze(one, self.wants.lex).kind == Kind::Ddl);
         // The schema is as it was: what went on in another one says no more than that.
         let moved = reply.state_change && reply.schema.is_some();
-        let may_have_moved = several && (reply.schema.is_some() || self.at.backend.tracks_nothing());
+        let may_have_moved = several && (reply.schema.is_some() || self.at.tracks_nothing());
         let Some(routines) = sql::routines(sql, self.wants.lex).filter(|all| all.len() <= MOST && !defines) else {
             return self.at.pin(PinReason::SessionState, analysis);
         };
-        let mariadb = self.at.backend.is_on(Flavor::MariaDb);
+        let mariadb = self.at.is_on(Flavor::MariaDb);
         let is_read_alike = !several && !analysis.facts.intersects(Facts::VERSIONED.union(Facts::TORN));
         let not_there = is_read_alike && reply.error.is_some_and(|code| NOT_THERE.contains(&code));
         let is_question = changes_data_at_most(analysis.kind) || analysis.kind == Kind::Do;
@@ -94,7 +94,7 @@ impl Effects<'_> {
             true => FailedCalls::Judged,
             false => FailedCalls::Unknown,
         };
-        if self.at.backend.tracks_nothing() && !calls.is_empty() {
+        if self.at.tracks_nothing() && !calls.is_empty() {
             // Also what its body sets, and a tracker tells.
             return self.at.pin(PinReason::SessionState, analysis);
         }

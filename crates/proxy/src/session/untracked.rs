@@ -3,6 +3,7 @@
 use super::backends::Backends;
 use super::connection::Connection;
 use super::effects::Effects;
+use session_state::door::Door;
 use session_state::effects::{changes_data_at_most, verb};
 use session_state::pins::{PinReason, Trace};
 use session_state::tracked::has_set_var;
@@ -22,7 +23,7 @@ impl Effects<'_> {
     /// On a server that does not track sessions nobody tells what a statement left by triggers, or by functions behind views: what
     /// names a table may have run some. The session keeps the connection, and it never serves another.
     pub(super) fn note_unseen(&mut self, sql: &[u8], analysis: &Analysis) {
-        if !self.at.backend.tracks_nothing() {
+        if !self.at.tracks_nothing() {
             return;
         }
         let is_bare = |one: &[u8], kind| runs_nothing_stored(kind) && !sql::names_table(one, self.wants.lex, |_, _| true);
@@ -98,7 +99,7 @@ impl Effects<'_> {
         !may_set
             && !analysis.facts.contains(Facts::MULTI)
             && reply.variables.iter().any(|(name, _)| LOCK_TIMEOUTS.contains(&&**name))
-            && self.at.backend.is_on(Flavor::MariaDb)
+            && self.at.is_on(Flavor::MariaDb)
             && limits_waiting(sql, self.wants.lex)
     }
 }

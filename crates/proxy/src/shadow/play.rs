@@ -438,7 +438,9 @@ impl Player {
                     Ok(heard) => heard,
                     Err(_) => {
                         // Data definitions wait for no row, and those behind them need what they define.
-                        ticket.iter_mut().filter(|_| is_whole).for_each(OrderTicket::pass);
+                        if is_whole && let Some(ticket) = &mut ticket {
+                            ticket.pass();
+                        }
                         act.await
                     }
                 }

@@ -40,7 +40,7 @@ pub(super) fn changes(original: &QueryPlan, shadow: &QueryPlan) -> String {
 enum Formats {
     /// Of MariaDB and MySQL: how each table is read.
     Foreign,
-    /// Versions 1 and 2 of MySQL: not temporary tables, not the order of a join, and not tables that one of them leaves out.
+    /// Versions 1 and 2 of MySQL. They differ in temporary tables, in the order of a join, and in the tables that they leave out.
     Related,
     /// The same.
     Equal,
