@@ -8,6 +8,7 @@ mod answer;
 mod desk;
 mod judge;
 mod plan;
+mod repeat;
 mod spread;
 mod statement;
 mod tally;
@@ -20,6 +21,7 @@ pub use judge::{
     CLASSES, Class, Excuses, Finding, Round, Weight, compare, ignored, is_of_locks, judge_once, left_out, recheck, refuses_stale_writes,
 };
 pub use plan::{Likeness, QueryPlan};
+pub use repeat::{Repeat, is_of_read_only, is_of_rows};
 pub use spread::Spread;
 pub use statement::{Traits, traits};
 pub use tally::{Compared, MAX_DIGESTS, MAX_PLANS, OfDigest, Opinion, PlanPair, Sample, Tally};

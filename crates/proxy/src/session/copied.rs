@@ -7,7 +7,7 @@ use super::Session;
 use super::beside::Beside;
 use super::captured::{HARMLESS, MAX_TEXT, SHORT};
 use super::command::Incoming;
-use super::copy_rules::{Ending, STOPPED, assigned_to, is_left_out, is_of_read_only, is_of_session, is_with_cursor, may_have_run};
+use super::copy_rules::{Ending, assigned_to, is_left_out, is_of_session, is_with_cursor, may_have_run};
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
@@ -18,7 +18,7 @@ use crate::workers::clock::unix_us;
 use crate::workers::worker::Worker;
 use ::capture::{Locks, Params};
 use model::snapshot::Rehearsal;
-use rehearsal::{Answer, GaveUp, Skip};
+use rehearsal::{Answer, GaveUp, Repeat, Skip};
 use session_state::class::{Class, LaneKey};
 use session_state::pins;
 use session_state::state::Text;
@@ -444,6 +444,7 @@ impl Session {
     fn act_of(&self, statement: &Statement, error: Option<u16>) -> Result<Act, Option<Skip>> {
         let (analysis, Some((text, id))) = (&statement.analysis, self.copied_text(statement)) else { return Err(None) };
         let payload = self.client.payload(statement.command);
+        let repeat = Repeat::of(analysis, error);
         match () {
             () if is_left_out(analysis, text, self.wants.lex) => {
                 // The other statements or assignments of the text are missing then.
@@ -456,8 +457,8 @@ impl Session {
             () if is_with_cursor(statement) && analysis.kind != Kind::Select => Err(None),
             () if text.len() > MAX_TEXT || payload.len() > MAX_TEXT => Err(None),
             // The server has rolled the transaction back, or the statement alone.
-            () if error == Some(codes::LOCK_DEADLOCK) => Ok(Act::Query(ROLLBACK.into())),
-            () if error.is_some_and(|error| STOPPED.contains(&error) || is_of_read_only(error)) => Err(Some(Skip::Original)),
+            () if repeat == Repeat::RollBack => Ok(Act::Query(ROLLBACK.into())),
+            () if repeat != Repeat::Run => Err(Some(Skip::Original)),
             () if error.is_some() && analysis.kind == Kind::Commit => Err(None),
             () => match id {
                 None => Ok(Act::Query(text.into())),
@@ -540,7 +541,7 @@ impl Session {
 
     /// A server has refused to prepare a statement.
     pub(super) fn copy_refused_prepare(&mut self, key: &StatementKey, analysis: &Analysis, error: u16) {
-        if !STOPPED.contains(&error) && !is_of_read_only(error) && error != codes::LOCK_DEADLOCK {
+        if Repeat::of(analysis, Some(error)) == Repeat::Run {
             self.copy_prepare(0, key, analysis, Some(error));
         }
     }

@@ -3,12 +3,9 @@
 
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
-use rehearsal::Answer;
+use rehearsal::{Answer, Repeat, is_of_read_only, is_of_rows};
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, TokenKind};
 use wire::codes;
-
-/// Errors of the original that say nothing of the statement: a lock, KILL QUERY, a time limit.
-pub(super) const STOPPED: [u16; 4] = [codes::LOCK_WAIT_TIMEOUT, codes::QUERY_INTERRUPTED, codes::QUERY_TIMEOUT, codes::STATEMENT_TIMEOUT];
 
 /// ER_XAER_RMFAIL: the statement does not fit the state of the XA transaction.
 const XAER_RMFAIL: u16 = 1399;
@@ -16,11 +13,7 @@ const XAER_RMFAIL: u16 = 1399;
 /// Whether the statement may have run, or a part of it, although the answer does not say so.
 pub(super) fn may_have_run(statement: &Statement, answer: Option<&(Answer, u64)>) -> bool {
     let Some((answer, _)) = answer else { return true };
-    let Some(error) = answer.error else { return false };
-    let Analysis { kind, facts, .. } = statement.analysis;
-    let is_stopped = STOPPED.contains(&error) || error == codes::LOCK_DEADLOCK;
-    let is_several = facts.contains(Facts::MULTI) || matches!(kind, Kind::Call | Kind::Compound);
-    is_stopped && (!is_of_rows(kind) || is_several) || is_of_read_only(error) && is_several
+    Repeat::of(&statement.analysis, answer.error) == Repeat::Unknown
 }
 
 /// What a statement did to the transaction that was open before.
@@ -62,16 +55,6 @@ impl Ending {
             _ => Self::None,
         }
     }
-}
-
-/// Whether a server has refused a statement since it takes no writes now: the shadow would run it.
-pub(super) fn is_of_read_only(error: u16) -> bool {
-    matches!(error, codes::OPTION_PREVENTS_STATEMENT | codes::READ_ONLY_MODE)
-}
-
-/// Whether a statement leaves the transaction as it is if it fails.
-fn is_of_rows(kind: Kind) -> bool {
-    matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete | Kind::LoadData)
 }
 
 /// Whether a statement changes the session wherever it runs.

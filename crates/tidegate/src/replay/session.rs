@@ -11,7 +11,7 @@ use super::target::Connection;
 use anyhow::Result;
 use capture::{Command, Params, Record, SessionStart, Timing, What};
 use catch_up::CatchUp;
-use rehearsal::Answer;
+use rehearsal::{Answer, Repeat};
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -331,6 +331,14 @@ impl<'a> Player<'a> {
         prepared: Option<(u32, &Params<'_>)>,
     ) -> Result<()> {
         let timing = command.timing;
+        let is_open = self.connection.as_ref().is_some_and(Connection::is_in_transaction);
+        let repeat = repeat(said, command.reply.as_ref(), is_open);
+        if repeat != Repeat::Run {
+            if job.is_compared {
+                self.stage.judge.skip("stopped at the original");
+            }
+            return self.follow_stopped(repeat, said, prepared.map(|(id, _)| id));
+        }
         if self.transaction.is_lost && !runs_without_transaction(said) {
             if job.is_compared {
                 self.stage.judge.skip("transaction lost");
@@ -352,7 +360,7 @@ impl<'a> Player<'a> {
             }
         };
         self.answered = Some((answer.clone(), time_us));
-        self.note(text, said, command.reply.as_ref(), &answer)?;
+        self.note(text, said, command.reply.as_ref(), &answer);
         if !job.is_compared {
             return Ok(());
         }
@@ -364,6 +372,25 @@ impl<'a> Player<'a> {
             return Ok(());
         }
         self.judge(timing, (text, schema), said, command.reply.as_ref(), (&answer, time_us), beside)
+    }
+
+    /// Does what the original's server did in place of a statement that it refused or stopped. `prepared`: its number on this connection.
+    fn follow_stopped(&mut self, repeat: Repeat, said: &Said, prepared: Option<u32>) -> Result<()> {
+        if repeat == Repeat::Unknown {
+            let error = format!("the original stopped a statement of which a part may have run: {}", self.stage.judge.shown(&said.text));
+            self.ends("its state at the original is unknown", &error);
+            return Ok(());
+        }
+        let Some(connection) = self.connection.as_mut() else { return Ok(()) };
+        // The original's execution has used the long data up.
+        if let Some(id) = prepared.filter(|_| self.has_long_data) {
+            connection.simple(command::Command::StmtReset, &id.to_le_bytes())?;
+        }
+        if repeat == Repeat::RollBack {
+            connection.query(b"ROLLBACK")?;
+            self.transaction = Transaction::default();
+        }
+        Ok(())
     }
 
     fn judge(
@@ -434,7 +461,7 @@ impl<'a> Player<'a> {
     }
 
     /// Follows the schema and the transaction.
-    fn note(&mut self, text: &[u8], said: &Said, original: Option<&Answer>, answer: &Answer) -> Result<()> {
+    fn note(&mut self, text: &[u8], said: &Said, original: Option<&Answer>, answer: &Answer) {
         self.note_schema(text, said, answer);
         let transaction = &mut self.transaction;
         match said.analysis.kind {
@@ -446,22 +473,12 @@ impl<'a> Player<'a> {
             }
             _ => {}
         }
-        match rolled_back(original, answer).filter(|_| self.transaction.is_open || self.holds_open) {
-            Some(RolledBack::Here) => {
-                self.transaction.is_lost = true;
-                if !std::mem::replace(&mut self.has_lost, true) {
-                    self.stage.judge.give_up("transaction lost", "the server has rolled a transaction back that the original's did not");
-                }
+        if has_lost(original, answer) && (self.transaction.is_open || self.holds_open) {
+            self.transaction.is_lost = true;
+            if !std::mem::replace(&mut self.has_lost, true) {
+                self.stage.judge.give_up("transaction lost", "the server has rolled a transaction back that the original's did not");
             }
-            Some(RolledBack::There) => {
-                self.transaction = Transaction::default();
-                if let Some(connection) = self.connection.as_mut().filter(|connection| !connection.is_lost()) {
-                    connection.query(b"ROLLBACK")?;
-                }
-            }
-            None => {}
         }
-        Ok(())
     }
 }
 
@@ -488,20 +505,19 @@ fn is_of_rows(said: &Said) -> bool {
     matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete) && !facts.contains(Facts::MULTI)
 }
 
-/// Where a deadlock ended a transaction that goes on elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RolledBack {
-    Here,
-    There,
+/// Whether the statement is sent, after what the original answered. `is_open`: a transaction is open.
+fn repeat(said: &Said, original: Option<&Answer>, is_open: bool) -> Repeat {
+    match Repeat::of(&said.analysis, original.and_then(|answer| answer.error)) {
+        // Whether the transaction was committed before the statement was refused is not known.
+        Repeat::Skip if is_open && !rehearsal::is_of_rows(said.analysis.kind) => Repeat::Unknown,
+        repeat => repeat,
+    }
 }
 
-fn rolled_back(original: Option<&Answer>, answer: &Answer) -> Option<RolledBack> {
+/// Whether a deadlock has ended a transaction that went on at the original.
+fn has_lost(original: Option<&Answer>, answer: &Answer) -> bool {
     let is_deadlock = |answer: &Answer| answer.error == Some(codes::LOCK_DEADLOCK);
-    match (is_deadlock(answer), original.is_some_and(is_deadlock)) {
-        (true, false) => Some(RolledBack::Here),
-        (false, true) => Some(RolledBack::There),
-        _ => None,
-    }
+    is_deadlock(answer) && !original.is_some_and(is_deadlock)
 }
 
 /// Whether a statement ends a transaction, or changes the session only: it is sent though the server has lost the transaction.
@@ -523,21 +539,35 @@ fn turns_autocommit_off(text: &[u8]) -> bool {
 mod tests {
     use super::super::progress::Boundary;
     use super::super::said::Known;
-    use super::{RolledBack, boundary_of, may_commit, rolled_back, runs_without_transaction, turns_autocommit_off};
-    use rehearsal::Answer;
+    use super::{boundary_of, has_lost, may_commit, repeat, runs_without_transaction, turns_autocommit_off};
+    use rehearsal::{Answer, Repeat};
 
     #[test]
     fn a_deadlock_counts_where_the_other_server_had_none() {
-        let (deadlock, other) = (Answer::of_error(1213), Answer::of_error(1205));
-        for (original, answer, expected) in [
-            (Some(&other), &deadlock, Some(RolledBack::Here)),
-            (None, &deadlock, Some(RolledBack::Here)),
-            (Some(&deadlock), &deadlock, None),
-            (Some(&deadlock), &other, Some(RolledBack::There)),
-            (Some(&other), &other, None),
-        ] {
-            assert_eq!(rolled_back(original, answer), expected);
+        let (deadlock, other) = (Answer::of_error(1213), Answer::of_error(1062));
+        for (original, answer, expected) in
+            [(Some(&other), &deadlock, true), (None, &deadlock, true), (Some(&deadlock), &deadlock, false), (Some(&other), &other, false)]
+        {
+            assert_eq!(has_lost(original, answer), expected);
         }
+    }
+
+    #[test]
+    fn what_the_original_did_not_do_is_not_sent() {
+        for (text, error, alone, in_transaction) in [
+            ("UPDATE t SET a = 1", 1205, Repeat::Skip, Repeat::Skip),
+            ("UPDATE t SET a = 1", 1290, Repeat::Skip, Repeat::Skip),
+            ("UPDATE t SET a = 1", 1213, Repeat::RollBack, Repeat::RollBack),
+            ("UPDATE t SET a = 1", 1062, Repeat::Run, Repeat::Run),
+            ("CREATE TABLE t (a INT)", 1290, Repeat::Skip, Repeat::Unknown),
+            ("COMMIT", 1290, Repeat::Skip, Repeat::Unknown),
+            ("CALL p()", 1205, Repeat::Unknown, Repeat::Unknown),
+        ] {
+            let said = Known::default().read(text.as_bytes());
+            let found = [false, true].map(|is_open| repeat(&said, Some(&Answer::of_error(error)), is_open));
+            assert_eq!(found, [alone, in_transaction], "{text} {error}");
+        }
+        assert_eq!(repeat(&Known::default().read(b"UPDATE t SET a = 1"), None, true), Repeat::Run, "its answer is not known");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::super::said::Said;
 use super::{Player, Transaction};
 use anyhow::Result;
 use capture::{Command, What};
+use rehearsal::Repeat;
 use sql::{Facts, Kind, LexMode, Lexer};
 use std::sync::Arc;
 
@@ -62,7 +63,7 @@ impl Player<'_> {
         self.catch_up.missing = self.catch_up.missing.or_else(|| unmakeable(said));
         if let Some((answer, time_us)) = self.stage.judge.stored(self.stage.file, timing.seq)? {
             let beside = self.beside(timing, said);
-            self.note(&text, said, command.reply.as_ref(), &answer)?;
+            self.note(&text, said, command.reply.as_ref(), &answer);
             if answer.insert_id > 0 {
                 self.catch_up.last_insert_id = answer.insert_id;
             }
@@ -72,6 +73,9 @@ impl Player<'_> {
                 }
                 self.judge(timing, (&text, &schema), said, command.reply.as_ref(), (&answer, time_us), beside)?;
             }
+        }
+        if Repeat::of(&said.analysis, command.reply.as_ref().and_then(|reply| reply.error)) == Repeat::RollBack {
+            self.transaction = Transaction::default();
         }
         let kind = said.analysis.kind;
         let is_of_next = kind == Kind::SetTransaction && is_of_next_transaction(&text);
