@@ -12,7 +12,7 @@ use anyhow::Result;
 use capture::{Command, Params, Record, SessionStart, Timing, What};
 use catch_up::CatchUp;
 use rehearsal::{Answer, Repeat};
-use sql::{Analysis, Facts, Kind, LexMode};
+use sql::{Analysis, Facts, Kind, LexMode, Target, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -125,7 +125,7 @@ impl<'a> Player<'a> {
             self.stage.judge.give_up("no such schema", &format!("schema '{}': error {code}", self.schema));
         }
         for text in setup {
-            self.holds_open |= turns_autocommit_off(text);
+            self.holds_open = autocommit_of(text).map_or(self.holds_open, |is_on| !is_on);
             if let (Answer { error: Some(code), .. }, _) = connection.query(text)? {
                 // A character set or a mode that the server does not have: the session's statements would mean something else.
                 let error = format!("error {code} at {}", self.stage.judge.shown(text));
@@ -468,7 +468,12 @@ impl<'a> Player<'a> {
             Kind::Begin => *transaction = Transaction { is_open: true, ..Transaction::default() },
             Kind::Commit | Kind::Rollback | Kind::Ddl => *transaction = Transaction::default(),
             Kind::Set => {
-                self.holds_open |= turns_autocommit_off(text);
+                let is_on = autocommit_of(text).filter(|_| answer.error.is_none());
+                // Turned on, it commits. Where it was on, it commits nothing.
+                if is_on == Some(true) && self.holds_open {
+                    *transaction = Transaction::default();
+                }
+                self.holds_open = is_on.map_or(self.holds_open, |is_on| !is_on);
                 self.sets_clock |= text.windows(9).any(|part| part.eq_ignore_ascii_case(b"timestamp"));
             }
             _ => {}
@@ -526,7 +531,23 @@ fn runs_without_transaction(said: &Said) -> bool {
     ends || said.is_state && matches!(said.analysis.kind, Kind::Set | Kind::Use)
 }
 
-/// SET autocommit=0, among others.
+/// Whether a SET turns autocommit on or off. None: it does neither, or to a value that the text does not show.
+fn autocommit_of(text: &[u8]) -> Option<bool> {
+    let Some(assignments) = sql::parse_set(text, LexMode::default()) else { return turns_autocommit_off(text).then_some(false) };
+    let is_autocommit = |target: &Target| matches!(target, Target::Session(name) if name == "autocommit");
+    let value = match &assignments.iter().rev().find(|one| is_autocommit(&one.target))?.value {
+        Value::Default => return Some(true),
+        Value::Literal(text) | Value::Word(text) => text.trim_matches(['\'', '"']).to_ascii_lowercase(),
+        Value::Expression => return None,
+    };
+    match &*value {
+        "1" | "on" | "true" => Some(true),
+        "0" | "off" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+/// SET autocommit=0, among others that are not understood.
 fn turns_autocommit_off(text: &[u8]) -> bool {
     const NAME: &[u8] = b"autocommit";
     let Some(at) = text.windows(NAME.len()).position(|part| part.eq_ignore_ascii_case(NAME)) else { return false };
@@ -539,7 +560,7 @@ fn turns_autocommit_off(text: &[u8]) -> bool {
 mod tests {
     use super::super::progress::Boundary;
     use super::super::said::Known;
-    use super::{boundary_of, has_lost, may_commit, repeat, runs_without_transaction, turns_autocommit_off};
+    use super::{autocommit_of, boundary_of, has_lost, may_commit, repeat, runs_without_transaction};
     use rehearsal::{Answer, Repeat};
 
     #[test]
@@ -624,11 +645,16 @@ mod tests {
 
     #[test]
     fn a_session_without_autocommit_is_known() {
-        for text in ["SET autocommit=0", "SET @@session.autocommit := OFF, sql_mode=''", "SET `autocommit` = 'OFF'"] {
-            assert!(turns_autocommit_off(text.as_bytes()), "{text}");
-        }
-        for text in ["SET autocommit=1", "SET autocommit = ON", "SET a = 0", "SET autocommit"] {
-            assert!(!turns_autocommit_off(text.as_bytes()), "{text}");
+        for (texts, expected) in [
+            (&["SET autocommit=0", "SET @@session.autocommit := OFF, sql_mode=''", "SET `autocommit` = 'OFF'"][..], Some(false)),
+            (&["SET autocommit = FALSE", "SET autocommit=0; SELECT 1"], Some(false)),
+            (&["SET autocommit=1", "SET autocommit = ON", "SET @@autocommit = TRUE", "SET SESSION autocommit = DEFAULT"], Some(true)),
+            (&["SET autocommit=0, autocommit='on'"], Some(true)),
+            (&["SET a = 0", "SET autocommit", "SET GLOBAL autocommit = 1", "SET @autocommit = 1", "SET autocommit = @old"], None),
+        ] {
+            for text in texts {
+                assert_eq!(autocommit_of(text.as_bytes()), expected, "{text}");
+            }
         }
     }
 }
