@@ -119,6 +119,21 @@ pub(super) fn text_of(error: &ServerError) -> String {
     String::from_utf8_lossy(&error.message).into_owned()
 }
 
+/// A failure. That of the session's state has an error of the server.
+pub(super) fn told(failure: &Failure, shows_literals: bool) -> String {
+    match failure {
+        Failure::State(error) => format!("the session's state was refused: {}", shown(error, shows_literals)),
+        failure => failure.to_string(),
+    }
+}
+
+/// An error; its text may quote values of the statement.
+pub(super) fn shown(error: &ServerError, shows_literals: bool) -> String {
+    let text = text_of(error);
+    let text = if shows_literals { text } else { String::from_utf8_lossy(&sql::without_quoted(text.as_bytes())).into_owned() };
+    format!("error {}: {text}", error.code)
+}
+
 fn note_failure(shadow: &Shadow, copy: &Mirrored, failure: &Failure) {
     let user = &copy.lane.user.name;
     if let Failure::Login(text) = failure {
@@ -254,5 +269,20 @@ fn described(answer: &Answer) -> String {
         Some(code) => format!("error {code}"),
         None if answer.columns.count > 0 => format!("{} rows, {} columns, {} warnings", answer.rows, answer.columns.count, answer.warnings),
         None => format!("{} rows changed, insert id {}, {} warnings", answer.affected, answer.insert_id, answer.warnings),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_of_the_state_shows_no_literals() {
+        let message = b"Variable 'sql_mode' can't be set to the value of 'secret'".to_vec();
+        let failure = Failure::State(ServerError { code: 1231, sqlstate: *b"42000", message });
+        let hidden = told(&failure, false);
+        assert!(hidden.starts_with("the session's state was refused: error 1231: ") && !hidden.contains("secret"), "{hidden}");
+        assert!(told(&failure, true).contains("'secret'"));
+        assert_eq!(told(&Failure::TimedOut(5000), false), "still running after 5000 ms");
     }
 }

@@ -5,14 +5,14 @@
 //! certain reads come here; no writer of a cluster is asked, for EXPLAIN takes locks on definitions and may run parts of a statement.
 
 use super::Repeated;
-use super::judge::text_of;
-use crate::mirror::{self, Failure};
+use super::judge::{shown, told};
+use crate::mirror;
 use crate::servers::server::ServerShared;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
 use rehearsal::verdict::took_longer;
 use rehearsal::{Class, PlanEnd, PlanPair, QueryPlan, Run};
-use session_state::collected::{Collected, ServerError};
+use session_state::collected::Collected;
 use std::rc::Rc;
 use std::sync::Arc;
 use wire::codec::Reader;
@@ -65,21 +65,6 @@ async fn both(run: &Run, worker: &Rc<Worker>, repeated: &mut Repeated, source: H
         plans.push(plan.ok_or_else(|| format!("{name}: the answer to EXPLAIN FORMAT=JSON cannot be read"))?);
     }
     <[QueryPlan; 2]>::try_from(plans).map_err(|_| "there are not two plans".to_owned())
-}
-
-/// A failure. That of the session's state has an error of the server.
-fn told(failure: &Failure, shows_literals: bool) -> String {
-    match failure {
-        Failure::State(error) => format!("the session's state was refused: {}", shown(error, shows_literals)),
-        failure => failure.to_string(),
-    }
-}
-
-/// An error; its text may quote values of the statement.
-fn shown(error: &ServerError, shows_literals: bool) -> String {
-    let text = text_of(error);
-    let text = if shows_literals { text } else { String::from_utf8_lossy(&sql::without_quoted(text.as_bytes())).into_owned() };
-    format!("error {}: {text}", error.code)
 }
 
 /// The first value of the answer.
@@ -149,16 +134,6 @@ mod tests {
             .map(|one| (one.key.addr().to_string(), is_writer(&worker, one)))
             .collect();
         assert_eq!(found, [("w:3306".to_owned(), true), ("r:3306".to_owned(), false)]);
-    }
-
-    #[test]
-    fn an_error_of_the_state_shows_no_literals() {
-        let message = b"Variable 'sql_mode' can't be set to the value of 'secret'".to_vec();
-        let failure = Failure::State(ServerError { code: 1231, sqlstate: *b"42000", message });
-        let hidden = told(&failure, false);
-        assert!(hidden.starts_with("the session's state was refused: error 1231: ") && !hidden.contains("secret"), "{hidden}");
-        assert!(told(&failure, true).contains("'secret'"));
-        assert_eq!(told(&Failure::TimedOut(5000), false), "still running after 5000 ms");
     }
 
     #[test]

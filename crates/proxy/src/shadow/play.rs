@@ -3,7 +3,7 @@
 //! A statement starts in its turn ([`crate::copying`]) and gets the original's clock and ids. INVARIANT: a connection serves one session and
 //! is closed afterwards. Whatever goes wrong ends the session's transaction there: the session is incomplete until it begins again.
 
-use super::judge::{Difference, Heard, record, text_of};
+use super::judge::{Difference, Heard, record, text_of, told};
 use super::listener::Listener;
 use crate::backends::backend::{Backend, prepare_ok, put_command, put_query};
 use crate::backends::cleaning::abandon;
@@ -110,26 +110,29 @@ pub(crate) struct Player {
 /// A session takes part from now on.
 pub(crate) fn play(worker: &Rc<Worker>, copying: &Arc<Copying>) -> Arc<CopyStrand> {
     copying.run.sessions.fetch_add(1, Ordering::Relaxed);
-    let strand = copying.strand();
-    let (worker, copying) = (Rc::clone(worker), Arc::clone(copying));
-    let player = Player {
-        worker,
-        copying,
-        strand: Arc::clone(&strand),
-        session: None,
-        backend: None,
-        prepared: HashMap::new(),
-        is_raced: false,
-        opens: None,
-        opening: None,
-        early: None,
-        has_role: false,
-    };
+    let player = Player::new(worker, copying);
+    let strand = Arc::clone(&player.strand);
     tokio::task::spawn_local(player.play());
     strand
 }
 
 impl Player {
+    fn new(worker: &Rc<Worker>, copying: &Arc<Copying>) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            copying: Arc::clone(copying),
+            strand: copying.strand(),
+            session: None,
+            backend: None,
+            prepared: HashMap::new(),
+            is_raced: false,
+            opens: None,
+            opening: None,
+            early: None,
+            has_role: false,
+        }
+    }
+
     async fn play(mut self) {
         loop {
             let next = tokio::select! {
@@ -251,6 +254,12 @@ impl Player {
         self.copying.run.give_up(why);
         self.strand.set_broken(true);
         self.leave();
+    }
+
+    /// The session gets no connection in its state.
+    fn fail(&mut self, failure: &Failure) {
+        let error = told(failure, self.copying.run.plan.shows_literals);
+        self.break_off(GaveUp::Failed, &error);
     }
 
     /// A connection for the session in its turn. Others give theirs back for it.
@@ -389,7 +398,7 @@ impl Player {
                 drop(findings);
                 self.copying.give_up(&self.strand, GaveUp::Login);
             }
-            Err(failure) => self.break_off(GaveUp::Failed, &failure.to_string()),
+            Err(failure) => self.fail(&failure),
         }
         false
     }
@@ -686,4 +695,33 @@ async fn set_up_session(worker: &Worker, backend: &mut Backend, set_up: &str) ->
 /// Whether servers need not agree because the statement shows what is theirs.
 fn is_of_server(analysis: &Analysis) -> bool {
     matches!(analysis.kind, Kind::Show | Kind::Explain) || analysis.facts.intersects(Facts::VARIABLES | Facts::SYSTEM_VARIABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed;
+    use rehearsal::{Run, ServerName};
+
+    /// A session under a rehearsal with these settings. Nobody runs it.
+    fn player(more: &str) -> Player {
+        let row =
+            format!("mysql_rehearsals = ( {{ name=\"new\", mode=\"all\", source_hostgroup=1, shadow_hostgroup=2, percent=100{more} }} )");
+        let worker = bed::worker(bed::snapshot(&[(1, "a"), (2, "b")], &row));
+        let plan = Arc::clone(&worker.snapshot().rehearsals[0]);
+        let run = Run::new(plan, [ServerName::default(), ServerName::default()], (0, 0), None);
+        Player::new(&worker, &Copying::new(Arc::new(run)))
+    }
+
+    #[tokio::test]
+    async fn a_refused_state_shows_no_literals() {
+        for (more, is_shown) in [("", false), (", show_literals=1", true)] {
+            let mut player = player(more);
+            let message = b"Variable 'sql_mode' can't be set to the value of 'secret'".to_vec();
+            player.fail(&Failure::State(ServerError { code: 1231, sqlstate: *b"42000", message }));
+            let run = Arc::clone(&player.copying.run);
+            assert_eq!((run.findings().error.contains("secret"), run.given_up(GaveUp::Failed)), (is_shown, 1));
+            assert!(player.strand.is_broken());
+        }
+    }
 }
