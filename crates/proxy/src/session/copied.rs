@@ -7,7 +7,7 @@ use super::Session;
 use super::beside::Beside;
 use super::captured::{HARMLESS, MAX_TEXT, SHORT};
 use super::command::Incoming;
-use super::copy_rules::{Ending, assigned_to, is_left_out, is_of_session, is_with_cursor, may_have_run};
+use super::copy_rules::{Ending, assigned_to, is_left_out, is_of_session, is_with_cursor, may_have_run, may_roll_back};
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
@@ -118,7 +118,9 @@ impl SessionCopy {
     /// The last byte of an answer is here; the client does not have it yet.
     pub(super) fn reply_ends(&mut self, error: Option<u16>) {
         if let Some(beginning) = self.beginning.take() {
-            let is_victim = error == Some(codes::LOCK_DEADLOCK);
+            // If the transaction is over, its locks are free: whoever waited for them comes behind.
+            let may_be_over = |statement: &Statement| self.was_open && may_roll_back(&statement.analysis, error);
+            let is_victim = error == Some(codes::LOCK_DEADLOCK) || self.at_hand.as_ref().is_some_and(may_be_over);
             self.ticket = if is_victim { beginning.end_victim() } else { beginning.end() };
         }
     }
@@ -390,17 +392,19 @@ impl Session {
         }
         let is_sent = stage == CopyStage::Sent;
         let error = answer.as_ref().and_then(|(answer, _)| answer.error);
+        let was_open = is_sent && self.beside.as_ref().is_some_and(|beside| beside.copied.was_open);
+        let is_open = is_open(&self.client);
         let what = match () {
             () if stage == CopyStage::Elsewhere && !is_of_session(statement.analysis.kind) => Err(Some(Skip::Elsewhere)),
             () if is_sent && is_heard && may_have_run(statement, answer.as_ref()) => return self.copy_is_cut(GaveUp::Original),
+            () if was_open && !is_open && may_roll_back(&statement.analysis, error) => Ok(Act::Query(ROLLBACK.into())),
             () => self.act_of(statement, error),
         };
         let act = match what {
             Ok(act) => act,
             Err(why) => {
                 forgets.into_iter().for_each(|id| self.copy_act(Act::Reset(id), Command::StmtReset));
-                let was_open = is_sent && self.beside.as_ref().is_some_and(|beside| beside.copied.was_open);
-                let ending = Ending::of(&statement.analysis, error, was_open, is_open(&self.client));
+                let ending = Ending::of(&statement.analysis, error, was_open, is_open);
                 if ending == Ending::Commit {
                     self.copy_job(commit(ticket, self.worker.shared.clock.now_us()));
                 }
@@ -635,8 +639,9 @@ pub(super) fn answer_ended(session: &mut Session) {
     let Some(beside) = session.beside.as_mut() else { return };
     let Some(statement) = beside.copied.at_hand.take() else { return };
     let error = beside.answer().and_then(|(answer, _)| answer.error);
-    // A transaction that is open may have been ended by a statement that the shadow does not run: what follows says so.
-    if !beside.copied.was_open || session.act_of(&statement, error).is_ok() {
+    // A transaction that is open may have been ended by an error, or by a statement that the shadow does not run: what follows says so.
+    let is_told_later = may_roll_back(&statement.analysis, error);
+    if !beside.copied.was_open || !is_told_later && session.act_of(&statement, error).is_ok() {
         session.copy_statement(&statement);
         if let Some(beside) = session.beside.as_mut() {
             beside.copied.is_handed_over = true;

@@ -1,12 +1,12 @@
 use super::*;
-use crate::session::bed::{Bed, result_of};
+use crate::session::bed::{Bed, error, packet_of, result_of};
 use crate::session::route::packets_of;
 use rehearsal::{Run, ServerName};
 use session_state::pins::PinReason;
 use std::future::Future;
 use std::io::Write;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use wire::charset::Flavor;
 
 const ROW: &str = r#"mysql_rehearsals = ( { name="new", mode="all", source_hostgroup=1, shadow_hostgroup=2, percent=100, users="anna" } )"#;
@@ -95,6 +95,69 @@ async fn the_shadow_does_not_wait_for_a_client_that_reads_slowly() {
                 }
             }
             unreachable!("the client has taken all");
+        })
+        .await;
+}
+
+/// The texts that wait in the session's strand. Nobody takes them meanwhile.
+fn texts_of(strand: &CopyStrand) -> Vec<String> {
+    let mut texts = Vec::new();
+    loop {
+        let next = std::pin::pin!(strand.next()).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Some((job, _))) = next else { return texts };
+        if let Job::Run(command) = job
+            && let Act::Query(text) = &command.act
+        {
+            texts.push(String::from_utf8_lossy(text).into_owned());
+        }
+    }
+}
+
+impl Bed {
+    /// The strand of its copy, which begins.
+    fn strand(&mut self) -> Arc<CopyStrand> {
+        assert!(self.finds_copying());
+        Arc::clone(&self.beside.as_ref().unwrap().copied.strand.as_ref().unwrap().0)
+    }
+
+    /// A statement in a transaction is answered so. What its session knows then is not yet noted.
+    fn is_answered_in_transaction(&mut self, text: &str, reply: &[u8]) -> Statement {
+        self.client.status = StatusFlags::AUTOCOMMIT | StatusFlags::IN_TRANS;
+        let (command, analysis) = (self.says(text), self.analysis(text));
+        let statement = Statement { command, analysis, form: Form::Text { start: 0 } };
+        self.copy_begins(command);
+        self.listening_begins(&statement);
+        let beside = self.beside.as_mut().unwrap();
+        beside.reply_begins(Capabilities::PROTOCOL_41);
+        assert!(beside.hears(reply));
+        answer_ended(self);
+        statement
+    }
+}
+
+#[tokio::test]
+async fn what_ended_the_whole_transaction_ends_it_on_the_shadow() {
+    const TEXT: &str = "UPDATE t SET a = 1";
+    let local = tokio::task::LocalSet::new();
+    local
+        .run_until(async {
+            for (code, is_open, expected) in [
+                (1205, false, &["ROLLBACK"][..]),
+                (1205, true, &[]),
+                (1020, true, &[TEXT]),
+                (1020, false, &["ROLLBACK"]),
+                (1213, false, &["ROLLBACK"]),
+                (1062, true, &[TEXT]),
+            ] {
+                let (mut bed, _copying) = bed();
+                let strand = bed.strand();
+                let statement = bed.is_answered_in_transaction(TEXT, &packet_of(&error(code)));
+                if !is_open {
+                    bed.client.status = StatusFlags::AUTOCOMMIT;
+                }
+                bed.copy_statement(&statement);
+                assert_eq!(texts_of(&strand), expected, "{code} {is_open}");
+            }
         })
         .await;
 }

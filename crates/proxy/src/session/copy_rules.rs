@@ -3,6 +3,7 @@
 
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
+use super::settle::ROLLS_BACK;
 use rehearsal::{Answer, Repeat, is_of_read_only, is_of_rows};
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, TokenKind};
 use wire::codes;
@@ -14,6 +15,13 @@ const XAER_RMFAIL: u16 = 1399;
 pub(super) fn may_have_run(statement: &Statement, answer: Option<&(Answer, u64)>) -> bool {
     let Some((answer, _)) = answer else { return true };
     Repeat::of(&statement.analysis, answer.error) == Repeat::Unknown
+}
+
+/// Whether the server may have rolled the whole transaction back with this statement, by its error. Of a deadlock that is certain.
+pub(super) fn may_roll_back(analysis: &Analysis, error: Option<u16>) -> bool {
+    // Other statements may have committed before they failed.
+    let is_one = is_of_rows(analysis.kind) && !analysis.facts.contains(Facts::MULTI);
+    is_one && error.is_some_and(|error| error != codes::LOCK_DEADLOCK && ROLLS_BACK.contains(&error))
 }
 
 /// What a statement did to the transaction that was open before.
@@ -174,6 +182,22 @@ mod tests {
         }
         assert!(!may("CALL p()", Some(1062)) && !may("CALL p()", None));
         assert!(may("CALL p()", Some(1290)) && !may("UPDATE t SET a = 1", Some(1290)) && !may("BEGIN", Some(1290)));
+    }
+
+    #[test]
+    fn some_errors_may_end_the_whole_transaction() {
+        for (text, error, expected) in [
+            ("UPDATE t SET a = 1", Some(1205), true),
+            ("SELECT a FROM t FOR UPDATE", Some(1020), true),
+            ("UPDATE t SET a = 1", Some(1213), false),
+            ("UPDATE t SET a = 1", Some(1062), false),
+            ("UPDATE t SET a = 1", None, false),
+            ("UPDATE t SET a = 1; COMMIT", Some(1020), false),
+            ("CREATE TABLE t (a INT)", Some(1205), false),
+            ("CALL p()", Some(1205), false),
+        ] {
+            assert_eq!(may_roll_back(&analysis(text), error), expected, "{text} {error:?}");
+        }
     }
 
     #[test]

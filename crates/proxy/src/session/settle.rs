@@ -25,7 +25,7 @@ use wire::reframe::ReplyFacts;
 /// Errors that come with the end of the whole transaction, or may: a row that has changed under the snapshot (MariaDB's
 /// `innodb_snapshot_isolation`), lock wait timeout (`innodb_rollback_on_timeout`), deadlock, failure of a cluster at COMMIT (Galera,
 /// Group Replication).
-const ROLLS_BACK: [u16; 6] = [
+pub(super) const ROLLS_BACK: [u16; 6] = [
     codes::CHECKREAD,
     codes::ERROR_DURING_COMMIT,
     codes::LOCK_WAIT_TIMEOUT,
