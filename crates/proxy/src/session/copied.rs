@@ -7,7 +7,7 @@ use super::Session;
 use super::beside::Beside;
 use super::captured::{HARMLESS, MAX_TEXT, SHORT};
 use super::command::Incoming;
-use super::copy_rules::{Ending, assigned_to, is_left_out, is_of_session, is_with_cursor, may_have_run, may_roll_back};
+use super::copy_rules::{Ending, assigned_to, is_left_out, is_of_session, is_with_cursor, may_have_run, may_roll_back, names_autocommit};
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
@@ -362,10 +362,15 @@ impl Session {
             Kind::Commit | Kind::Rollback | Kind::UnlockTables | Kind::Xa => Locks::Releases,
             // The shadow commits in their place.
             Kind::Grant | Kind::SetPassword | Kind::Flush | Kind::FlushReadLock => Locks::Releases,
+            // It commits what is open.
+            Kind::Begin if is_open(&self.client) => Locks::Releases,
             Kind::Begin | Kind::Savepoint | Kind::RollbackTo | Kind::ReleaseSavepoint | Kind::Use | Kind::SetTransaction => Locks::None,
             Kind::Show | Kind::Explain | Kind::Empty | Kind::Prepare | Kind::Deallocate | Kind::GetDiagnostics => Locks::None,
             Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors => Locks::None,
-            Kind::Set if !analysis.facts.contains(Facts::UNKNOWN_FUNCTION) => Locks::None,
+            Kind::Set if !analysis.facts.contains(Facts::UNKNOWN_FUNCTION) => {
+                let text = self.copied_text(statement).map_or(&[][..], |(text, _)| text);
+                if is_open(&self.client) && names_autocommit(text) { Locks::Releases } else { Locks::None }
+            }
             Kind::Select => {
                 let text = self.copied_text(statement).map_or(&[][..], |(text, _)| text);
                 let may_take = analysis.facts.intersects(Facts::LOCKING_READ | Facts::UNKNOWN_FUNCTION);

@@ -49,6 +49,26 @@ async fn statements_take_locks_or_release_them() {
     }
 }
 
+#[tokio::test]
+async fn what_commits_an_open_transaction_releases_its_locks() {
+    let (mut bed, _) = bed();
+    for (text, alone, in_transaction) in [
+        ("BEGIN", Locks::None, Locks::Releases),
+        ("START TRANSACTION READ ONLY", Locks::None, Locks::Releases),
+        ("SET autocommit=1", Locks::None, Locks::Releases),
+        ("SET @@session.AUTOCOMMIT = ON", Locks::None, Locks::Releases),
+        ("SET sql_mode='ANSI'", Locks::None, Locks::None),
+        ("SAVEPOINT a", Locks::None, Locks::None),
+    ] {
+        let (command, analysis) = (bed.says(text), bed.analysis(text));
+        let statement = Statement { command, analysis, form: Form::Text { start: 0 } };
+        for (status, expected) in [(StatusFlags::AUTOCOMMIT, alone), (StatusFlags::AUTOCOMMIT | StatusFlags::IN_TRANS, in_transaction)] {
+            bed.client.status = status;
+            assert_eq!(bed.locks_of(&statement), expected, "{text}");
+        }
+    }
+}
+
 /// How many bytes a client takes that reads nothing.
 fn unread_bytes() -> usize {
     let (mut near, _far) = std::os::unix::net::UnixStream::pair().unwrap();

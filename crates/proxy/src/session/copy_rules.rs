@@ -86,6 +86,12 @@ pub(super) fn is_with_cursor(statement: &Statement) -> bool {
     matches!(statement.form, Form::Execution { phase, .. } if !matches!(phase, TextCommand::Execution))
 }
 
+/// Whether a SET may turn autocommit on, which commits what is open.
+pub(super) fn names_autocommit(text: &[u8]) -> bool {
+    const NAME: &[u8] = b"autocommit";
+    text.windows(NAME.len()).any(|part| part.eq_ignore_ascii_case(NAME))
+}
+
 /// What a SET assigns to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct AssignedTo {
