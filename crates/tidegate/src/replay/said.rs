@@ -1,5 +1,6 @@
 //! What a captured text is, for a replay: whether it only reads, whether it may change data, and whether answers can be compared.
 
+use super::session::autocommit_of;
 use capture::{Command, Turn, What};
 use rehearsal::Traits;
 use routing::{SessionFacts, Side, Statement, side};
@@ -64,30 +65,79 @@ impl Known {
     }
 }
 
-/// Follows which statement each session has prepared, over the records of a file.
+/// Follows over the records of a file which statement each session has prepared, and whether it has a transaction open.
 #[derive(Default)]
-pub(crate) struct Follower(HashMap<(u64, u32), Arc<Said>>);
+pub(crate) struct Follower {
+    prepared: HashMap<(u64, u32), Arc<Said>>,
+    open: HashMap<u64, OpenedBy>,
+}
+
+/// What keeps a session's transaction open.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OpenedBy {
+    Begin,
+    /// autocommit is off.
+    Autocommit,
+}
 
 impl Follower {
-    /// What the statement of a command is; None for a command that is no statement.
+    /// What the statement of a command is; None for a command that is no statement. It is a write where it commits what is open.
     pub(crate) fn said(&mut self, command: &Command<'_>, known: &Known) -> Option<Arc<Said>> {
+        let session = command.session;
         match &command.what {
-            What::Query(text) => Some(known.read(text)),
+            What::Query(text) => {
+                let said = known.read(text);
+                let commits = self.commits(command, &said, autocommit_of_set(&said, text));
+                Some(if commits { Arc::new(Said { is_write: true, ..Said::clone(&said) }) } else { said })
+            }
             What::Prepare { statement, text } => {
                 let said = known.read(text);
-                self.0.insert((command.session, *statement), Arc::clone(&said));
+                self.prepared.insert((session, *statement), Arc::clone(&said));
                 Some(said)
             }
-            What::Execute { statement, .. } => self.0.get(&(command.session, *statement)).cloned(),
+            What::Execute { statement, .. } => self.prepared.get(&(session, *statement)).cloned(),
             What::Withheld { digest, .. } => Some(known.read(digest)),
+            What::Reset(_) | What::ChangeUser { .. } => {
+                self.open.remove(&session);
+                None
+            }
             _ => None,
+        }
+    }
+
+    /// Whether a text commits what its session has open, as far as texts show that. `is_on`: what it sets autocommit to.
+    fn commits(&mut self, command: &Command<'_>, said: &Said, is_on: Option<bool>) -> bool {
+        let (session, open) = (command.session, self.open.get(&command.session).copied());
+        if command.reply.as_ref().is_some_and(|reply| reply.error.is_some()) {
+            return false;
+        }
+        match (said.analysis.kind, is_on) {
+            (Kind::Begin, _) => {
+                self.open.entry(session).or_insert(OpenedBy::Begin);
+                open.is_some()
+            }
+            (Kind::Set, Some(true)) if open == Some(OpenedBy::Autocommit) => self.open.remove(&session).is_some(),
+            (Kind::Set, Some(false)) => {
+                self.open.insert(session, OpenedBy::Autocommit);
+                false
+            }
+            (Kind::Commit | Kind::Rollback | Kind::Ddl, _) if open == Some(OpenedBy::Begin) => {
+                self.open.remove(&session);
+                false
+            }
+            _ => false,
         }
     }
 
     /// The session is over.
     pub(crate) fn forget(&mut self, session: u64) {
-        self.0.retain(|(of, _), _| *of != session);
+        self.prepared.retain(|(of, _), _| *of != session);
+        self.open.remove(&session);
     }
+}
+
+fn autocommit_of_set(said: &Said, text: &[u8]) -> Option<bool> {
+    if said.analysis.kind == Kind::Set { autocommit_of(text) } else { None }
 }
 
 /// The turn of a command among writes, if it is one. A PREPARE writes nothing.
@@ -96,6 +146,9 @@ pub(crate) fn turn_of(command: &Command<'_>, said: Option<&Said>) -> Option<Turn
     let said = said.filter(|said| is_run && said.is_write)?;
     Some(match said.analysis.kind {
         Kind::Commit | Kind::Rollback => Turn::of_release(command.timing.after),
+        // Writes only where they commit what is open.
+        Kind::Begin if !said.analysis.facts.contains(Facts::MULTI) => Turn::of_release(command.timing.after),
+        Kind::Set if said.is_state => Turn::of_release(command.timing.after),
         _ => Turn::of_write(command.timing.seq),
     })
 }
@@ -182,6 +235,8 @@ fn names_variable(text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use capture::Timing;
+    use rehearsal::Answer;
 
     #[test]
     fn reads_writes_and_state_are_told_apart() {
@@ -214,6 +269,30 @@ mod tests {
         ] {
             let said = Said::of(text.as_bytes());
             assert_eq!((said.is_read, said.is_write, said.is_state), (is_read, is_write, is_state), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_commits_an_open_transaction_has_the_turn_of_a_release() {
+        let (mut follower, known) = (Follower::default(), Known::default());
+        for (text, error, is_release) in [
+            ("BEGIN", None, false),
+            ("BEGIN", Some(1290), false),
+            ("START TRANSACTION", None, true),
+            ("COMMIT", None, true),
+            ("BEGIN", None, false),
+            ("ROLLBACK", None, true),
+            ("SET autocommit=1", None, false),
+            ("SET autocommit=0", None, false),
+            ("COMMIT", None, true),
+            ("SET autocommit=1", None, true),
+            ("SET autocommit=1", None, false),
+        ] {
+            let reply = error.map(Answer::of_error);
+            let command =
+                Command { session: 1, timing: Timing { after: 5, seq: 9, ..Timing::default() }, what: What::Query(text.as_bytes()), reply };
+            let said = follower.said(&command, &known);
+            assert_eq!(turn_of(&command, said.as_deref()), is_release.then(|| Turn::of_release(5)), "{text}");
         }
     }
 

@@ -431,7 +431,7 @@ impl<'a> Player<'a> {
         };
         self.transaction.is_raced |= is_raced;
         let beside = if self.transaction.is_raced { Beside::Writes } else { Beside::Nothing };
-        if !self.transaction.is_open && !self.holds_open {
+        if !self.transaction.is_open && !self.holds_open && !takes_snapshot(said) {
             self.transaction.is_raced = false;
         }
         beside
@@ -465,7 +465,11 @@ impl<'a> Player<'a> {
         self.note_schema(text, said, answer);
         let transaction = &mut self.transaction;
         match said.analysis.kind {
-            Kind::Begin => *transaction = Transaction { is_open: true, ..Transaction::default() },
+            Kind::Begin => {
+                // A write beside it may be in the snapshot or not.
+                let is_raced = transaction.is_raced && takes_snapshot(said);
+                *transaction = Transaction { is_open: true, is_raced, ..Transaction::default() };
+            }
             Kind::Commit | Kind::Rollback | Kind::Ddl => *transaction = Transaction::default(),
             Kind::Set => {
                 let is_on = autocommit_of(text).filter(|_| answer.error.is_none());
@@ -525,6 +529,12 @@ fn has_lost(original: Option<&Answer>, answer: &Answer) -> bool {
     is_deadlock(answer) && !original.is_some_and(is_deadlock)
 }
 
+/// START TRANSACTION WITH CONSISTENT SNAPSHOT: reads of the transaction have the data of this moment.
+fn takes_snapshot(said: &Said) -> bool {
+    const WORD: &[u8] = b"snapshot";
+    said.analysis.kind == Kind::Begin && said.text.windows(WORD.len()).any(|part| part.eq_ignore_ascii_case(WORD))
+}
+
 /// Whether a statement ends a transaction, or changes the session only: it is sent though the server has lost the transaction.
 fn runs_without_transaction(said: &Said) -> bool {
     let ends = matches!(said.analysis.kind, Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Ddl);
@@ -532,7 +542,7 @@ fn runs_without_transaction(said: &Said) -> bool {
 }
 
 /// Whether a SET turns autocommit on or off. None: it does neither, or to a value that the text does not show.
-fn autocommit_of(text: &[u8]) -> Option<bool> {
+pub(super) fn autocommit_of(text: &[u8]) -> Option<bool> {
     let Some(assignments) = sql::parse_set(text, LexMode::default()) else { return turns_autocommit_off(text).then_some(false) };
     let is_autocommit = |target: &Target| matches!(target, Target::Session(name) if name == "autocommit");
     let value = match &assignments.iter().rev().find(|one| is_autocommit(&one.target))?.value {
@@ -560,7 +570,7 @@ fn turns_autocommit_off(text: &[u8]) -> bool {
 mod tests {
     use super::super::progress::Boundary;
     use super::super::said::Known;
-    use super::{autocommit_of, boundary_of, has_lost, may_commit, repeat, runs_without_transaction};
+    use super::{autocommit_of, boundary_of, has_lost, may_commit, repeat, runs_without_transaction, takes_snapshot};
     use rehearsal::{Answer, Repeat};
 
     #[test]
@@ -641,6 +651,18 @@ mod tests {
         }
         let insert = Known::default().read(b"INSERT INTO t VALUES (1)");
         assert_eq!(boundary_of(&insert, false, false), Boundary::Lost, "it was committed beside long data");
+    }
+
+    #[test]
+    fn a_begin_that_takes_a_snapshot_is_known() {
+        for (text, expected) in [
+            ("START TRANSACTION WITH CONSISTENT SNAPSHOT", true),
+            ("start transaction read only, with consistent snapshot", true),
+            ("START TRANSACTION READ ONLY", false),
+            ("SELECT snapshot FROM t", false),
+        ] {
+            assert_eq!(takes_snapshot(&Known::default().read(text.as_bytes())), expected, "{text}");
+        }
     }
 
     #[test]
