@@ -132,11 +132,11 @@ impl OfDigest {
         CLASSES.iter().filter(|class| class.weight() == weight).map(|class| self.count(*class)).sum()
     }
 
-    /// Differences of which nothing is known, where none was confirmed and they are more than 1 % of the comparisons.
+    /// Differences of which nothing is known, where they are more than 1 % of the comparisons. Confirmed ones say nothing of them.
     pub fn in_doubt(&self) -> u64 {
         let unchecked = self.count(Class::Unchecked);
         let is_many = unchecked * UNCHECKED_ONE_OF > self.counts.iter().sum();
-        if is_many && self.confirmed == 0 { unchecked } else { 0 }
+        if is_many { unchecked } else { 0 }
     }
 
     /// Comparisons that say something.
