@@ -148,6 +148,9 @@ impl Player {
                 }
             };
             if self.strand.is_gone() || self.copying.run.ended_ms(self.worker.shared.clock.now_ms()).is_some() {
+                if let Ok(Some((_, bytes))) = &next {
+                    self.copying.give_room(*bytes);
+                }
                 break;
             }
             match next {
@@ -705,11 +708,16 @@ mod tests {
 
     /// A session under a rehearsal with these settings. Nobody runs it.
     fn player(more: &str) -> Player {
+        player_for(more, None)
+    }
+
+    /// The same of a rehearsal that runs for so long.
+    fn player_for(more: &str, seconds: Option<u64>) -> Player {
         let row =
             format!("mysql_rehearsals = ( {{ name=\"new\", mode=\"all\", source_hostgroup=1, shadow_hostgroup=2, percent=100{more} }} )");
         let worker = bed::worker(bed::snapshot(&[(1, "a"), (2, "b")], &row));
         let plan = Arc::clone(&worker.snapshot().rehearsals[0]);
-        let run = Run::new(plan, [ServerName::default(), ServerName::default()], (0, 0), None);
+        let run = Run::new(plan, [ServerName::default(), ServerName::default()], (0, 0), seconds);
         Player::new(&worker, &Copying::new(Arc::new(run)))
     }
 
@@ -723,5 +731,15 @@ mod tests {
             assert_eq!((run.findings().error.contains("secret"), run.given_up(GaveUp::Failed)), (is_shown, 1));
             assert!(player.strand.is_broken());
         }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_rehearsal_gives_all_room_back() {
+        let player = player_for("", Some(0));
+        let (copying, strand) = (Arc::clone(&player.copying), Arc::clone(&player.strand));
+        copying.admit(&strand, Job::Cut);
+        assert!(copying.run.queued_bytes() > 0);
+        player.play().await;
+        assert_eq!(copying.run.queued_bytes(), 0);
     }
 }
