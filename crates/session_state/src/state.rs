@@ -146,6 +146,12 @@ impl State {
         fits
     }
 
+    /// Bytes of the names and values of its variables.
+    pub fn bytes(&self) -> usize {
+        let all = self.variables.entries().iter().chain(self.user_variables.entries());
+        all.map(|(name, value)| name.len() + value.len()).sum()
+    }
+
     /// Another schema is chosen: the variables that follow it are the server's again.
     pub fn enter_schema(&mut self, schema: Option<Text>) {
         self.schema = schema;
@@ -537,6 +543,12 @@ mod tests {
             s.user_variables.set(n, Some(v.as_bytes()));
         }
         s
+    }
+
+    #[test]
+    fn all_variables_take_room() {
+        assert_eq!(state(Some("a"), &[("sql_mode", "ANSI")], &[("x", "12345")]).bytes(), 8 + 4 + 1 + 5);
+        assert_eq!(State::default().bytes(), 0);
     }
 
     #[test]

@@ -30,7 +30,8 @@ impl Job {
     /// Room that it takes.
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Self::Begin(_) | Self::Cut => OVERHEAD,
+            Self::Begin(begun) => OVERHEAD + begun.state.bytes() as u64,
+            Self::Cut => OVERHEAD,
             Self::Run(command) => OVERHEAD + command.act.bytes() as u64,
         }
     }

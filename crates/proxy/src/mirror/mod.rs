@@ -65,9 +65,9 @@ impl Mirrored {
         self.body.get(self.start..).unwrap_or_default()
     }
 
-    /// How much room it takes.
+    /// How much room it takes, with the state that it runs in.
     pub(crate) fn bytes(&self) -> usize {
-        self.body.len() + self.execution.as_ref().map_or(0, |execution| execution.payload.len())
+        self.body.len() + self.execution.as_ref().map_or(0, |execution| execution.payload.len()) + self.state.bytes()
     }
 }
 
