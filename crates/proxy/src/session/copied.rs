@@ -7,7 +7,9 @@ use super::Session;
 use super::beside::Beside;
 use super::captured::{HARMLESS, MAX_TEXT, SHORT};
 use super::command::Incoming;
-use super::copy_rules::{Ending, assigned_to, is_left_out, is_of_session, is_with_cursor, may_have_run, may_roll_back, names_autocommit};
+use super::copy_rules::{
+    Ending, assigned_to, is_left_out, is_of_session, is_with_cursor, may_end, may_have_run, may_roll_back, names_autocommit,
+};
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
@@ -651,6 +653,11 @@ pub(super) fn answer_ended(session: &mut Session) {
         if let Some(beside) = session.beside.as_mut() {
             beside.copied.is_handed_over = true;
         }
+    } else if !may_end(&statement.analysis, error)
+        && let Some(beside) = session.beside.as_mut()
+    {
+        // The shadow does nothing for it, so nobody waits until the client has read the rest.
+        beside.copied.ticket = None;
     }
 }
 

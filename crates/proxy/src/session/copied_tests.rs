@@ -1,5 +1,5 @@
 use super::*;
-use crate::session::bed::{Bed, error, packet_of, result_of};
+use crate::session::bed::{Bed, error, ok, packet_of, result_of};
 use crate::session::route::packets_of;
 use rehearsal::{Run, ServerName};
 use session_state::pins::PinReason;
@@ -177,6 +177,26 @@ async fn what_ended_the_whole_transaction_ends_it_on_the_shadow() {
                 }
                 bed.copy_statement(&statement);
                 assert_eq!(texts_of(&strand), expected, "{code} {is_open}");
+            }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn nobody_waits_for_what_the_shadow_does_not_run() {
+    let local = tokio::task::LocalSet::new();
+    local
+        .run_until(async {
+            for (text, reply, is_waited_for) in [
+                ("SELECT GET_LOCK('a', 1)", result_of(&[&["1"]]), false),
+                // It may have committed, so the shadow has to.
+                ("GRANT ALL ON *.* TO a", packet_of(&ok()), true),
+                ("UPDATE t SET a = 1", packet_of(&error(1205)), true),
+            ] {
+                let (mut bed, copying) = bed();
+                assert!(bed.finds_copying());
+                bed.is_answered_in_transaction(text, &reply);
+                assert_eq!(somebody_is_waited_for(&copying), is_waited_for, "{text}");
             }
         })
         .await;

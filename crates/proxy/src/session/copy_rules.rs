@@ -24,6 +24,13 @@ pub(super) fn may_roll_back(analysis: &Analysis, error: Option<u16>) -> bool {
     is_one && error.is_some_and(|error| error != codes::LOCK_DEADLOCK && ROLLS_BACK.contains(&error))
 }
 
+/// Whether a statement that the shadow does not run may have ended the open transaction, which the shadow then ends in its place. None of
+/// these has a long answer.
+pub(super) fn may_end(analysis: &Analysis, error: Option<u16>) -> bool {
+    let is_several = analysis.facts.contains(Facts::MULTI) || matches!(analysis.kind, Kind::Call | Kind::Compound);
+    may_roll_back(analysis, error) || !is_several && !is_of_rows(analysis.kind)
+}
+
 /// What a statement did to the transaction that was open before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
