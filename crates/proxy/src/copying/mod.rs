@@ -85,11 +85,11 @@ impl Copying {
 
     /// The same for a client that waits afterwards, if the queue is full: true. A job outside the queue would keep back those in the queue
     /// that depend on it, so the queue takes twice its limit. What waits may need a lock of a transaction that is open, so a client in one
-    /// waits only where the queue is full by half again.
+    /// waits only where the queue is full by half again. One that sends long data never waits: its execution comes behind, and gives room.
     pub(crate) fn admit_beyond(&self, strand: &CopyStrand, job: Job, is_open: bool) -> bool {
-        let limit = self.run.plan.queue_bytes;
+        let (limit, may_wait) = (self.run.plan.queue_bytes, !job.is_long_data());
         self.admit_within(strand, job, limit.saturating_mul(2));
-        self.run.queued_bytes() > if is_open { limit.saturating_add(limit / 2) } else { limit }
+        may_wait && self.run.queued_bytes() > if is_open { limit.saturating_add(limit / 2) } else { limit }
     }
 
     /// Whether clients are to wait.
@@ -103,7 +103,11 @@ impl Copying {
     }
 
     fn admit_within(&self, strand: &CopyStrand, mut job: Job, most: u64) {
-        let is_too_long = job.bytes() > self.run.plan.queue_bytes;
+        // Whoever else is given up, its own long data stays.
+        let is_too_long = strand.long_data_bytes().saturating_add(job.bytes()) > self.run.plan.queue_bytes;
+        if is_too_long && job.is_long_data() {
+            return self.give_up(strand, GaveUp::QueueFull);
+        }
         while let Err(back) = self.try_admit(strand, job, most) {
             if is_too_long || strand.is_gone() || !self.give_up_youngest() {
                 return self.give_up(strand, GaveUp::QueueFull);

@@ -36,6 +36,11 @@ impl Job {
         }
     }
 
+    /// The shadow keeps it until the session executes the statement.
+    pub(super) fn is_long_data(&self) -> bool {
+        matches!(self, Self::Run(command) if matches!(command.act, Act::LongData { .. }))
+    }
+
     fn ended_us(&self) -> Option<u64> {
         match self {
             Self::Run(command) => Some(command.ended_us),
@@ -138,6 +143,8 @@ pub(crate) struct CopiedCommand {
 struct CopyQueue {
     jobs: VecDeque<Job>,
     bytes: u64,
+    /// Those of long data among them.
+    long_data: u64,
     /// Bytes of long data that the shadow has taken and not used yet.
     held: u64,
     /// The session is over, or given up: nothing more comes.
@@ -177,7 +184,9 @@ impl CopyStrand {
         if queue.is_closed {
             return false;
         }
-        queue.bytes += job.bytes();
+        let bytes = job.bytes();
+        queue.bytes += bytes;
+        queue.long_data += if job.is_long_data() { bytes } else { 0 };
         queue.jobs.push_back(job);
         if queue.jobs.len() == 1 {
             self.line_up(&queue);
@@ -195,6 +204,7 @@ impl CopyStrand {
                 if let Some(job) = queue.jobs.pop_front() {
                     let bytes = job.bytes();
                     queue.bytes -= bytes;
+                    queue.long_data -= if job.is_long_data() { bytes } else { 0 };
                     self.line_up(&queue);
                     return Some((job, bytes));
                 }
@@ -250,9 +260,16 @@ impl CopyStrand {
         bytes
     }
 
+    /// Bytes of long data that waits or is kept: only the session itself gives them back.
+    pub(super) fn long_data_bytes(&self) -> u64 {
+        let queue = lock(&self.queue);
+        queue.long_data + queue.held
+    }
+
     /// Drops what waits; its bytes, with those that are kept.
     pub(super) fn clear(&self) -> u64 {
         let mut queue = lock(&self.queue);
+        queue.long_data = 0;
         let jobs = std::mem::take(&mut queue.jobs);
         let bytes = std::mem::take(&mut queue.bytes) + std::mem::take(&mut queue.held);
         self.line_up(&queue);

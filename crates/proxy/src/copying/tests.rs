@@ -13,9 +13,17 @@ fn copying(more: &str) -> Arc<Copying> {
 }
 
 fn job(copying: &Arc<Copying>, bytes: usize) -> Job {
+    job_of(Beginning::new(copying, Locks::Takes).end(), Act::Query(vec![b'x'; bytes].into()))
+}
+
+fn long_data(bytes: usize) -> Job {
+    job_of(None, Act::LongData { id: 1, body: vec![b'x'; bytes] })
+}
+
+fn job_of(ticket: Option<OrderTicket>, act: Act) -> Job {
     let command = CopiedCommand {
-        ticket: Beginning::new(copying, Locks::Takes).end(),
-        act: Act::Query(vec![b'x'; bytes].into()),
+        ticket,
+        act,
         analysis: sql::Analysis::NONE,
         schema: None,
         digest: None,
@@ -146,6 +154,25 @@ fn long_data_that_was_taken_is_in_the_queue_until_it_is_used() {
     old.hold(bytes);
     copying.give_room(old.let_go(bytes));
     assert_eq!((copying.run.queued_bytes(), lock(&copying.line).youngest()), (0, None));
+}
+
+#[test]
+fn long_data_beyond_the_queue_costs_its_own_session_only() {
+    let copying = copying(", queue_mb=1");
+    let [old, young] = [0; 2].map(|_| copying.strand());
+    copying.admit_beyond(&old, long_data(600 << 10), false);
+    let (_, bytes) = at_once(old.next()).unwrap();
+    old.hold(bytes);
+    copying.admit_beyond(&old, long_data(300 << 10), false);
+    copying.admit_beyond(&young, job(&copying, 400 << 10), false);
+    assert!(!copying.admit_beyond(&old, long_data(10), false) && copying.is_full(), "its client does not wait for its own execution");
+    copying.admit_beyond(&old, long_data(200 << 10), false);
+    assert!(old.is_gone() && !young.is_gone() && !copying.is_full());
+    assert_eq!((old.long_data_bytes(), copying.run.given_up(GaveUp::QueueFull)), (0, 1));
+    // What was given up holds nothing back.
+    drop(at_once(young.next()));
+    copying.give_room(401 << 10);
+    assert_eq!(copying.run.queued_bytes(), 0);
 }
 
 /// What a future has at once.
