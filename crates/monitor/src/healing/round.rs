@@ -20,7 +20,7 @@ use super::hooks::Hooked;
 use super::look::{self, Sight};
 use super::notes;
 use super::promote::{Field, Promoting};
-use super::tend::{Beside, Ground, Tending};
+use super::tend::{Beside, Ground, Tending, runs};
 use super::watch::{Round, Watch};
 use crate::client::{Access, Connection, Fault, open};
 use crate::clock::whole;
@@ -260,7 +260,7 @@ impl Keeping {
             return;
         }
         let answered = || facts.replicas.iter().zip(&choice.servers).filter(|(replica, _)| replica.silence.is_none());
-        self.ackers = answered().filter(|(replica, _)| replica.is_acker).map(|(replica, _)| replica.addr.clone()).collect();
+        self.ackers = answered().filter(|(replica, _)| acknowledges_primary(replica)).map(|(replica, _)| replica.addr.clone()).collect();
         self.errant.retain(|addr, _| facts.replicas.iter().any(|replica| replica.addr == *addr));
         // What may have come to the writer since it was asked is not errant yet.
         let is_sure = facts.primary.as_ref().is_some_and(|primary| primary.latest.is_some());
@@ -346,7 +346,7 @@ impl Keeping {
             logs: sight.logs,
             logs_updates: sight.logs_updates,
             // A receiver that has lost the writer acknowledges nothing, and did before.
-            is_acker: if is_alive { sight.is_acker } else { self.ackers.contains(&addr) },
+            is_acker: if is_alive { acknowledges(sight.is_acker, channel.as_ref()) } else { self.ackers.contains(&addr) },
             is_strict: sight.is_strict,
             no_right: self.promoting.lacks(&addr),
             notes: notes::of(sight, channel.as_ref(), &cluster.user),
@@ -401,6 +401,15 @@ impl Cluster {
     fn site(&self, addr: &ServerAddr) -> Arc<str> {
         self.told.iter().find(|told| told.is_about(addr)).map_or_else(|| "".into(), |told| Arc::clone(&told.site))
     }
+}
+
+/// Whether a replica acknowledges commits of its source now. Its status (`is_on`) stays ON while the receiver only tries to connect.
+fn acknowledges(is_on: bool, channel: Option<&Channel>) -> bool {
+    is_on && channel.is_some_and(|channel| runs(&channel.receiver))
+}
+
+fn acknowledges_primary(replica: &Replica) -> bool {
+    replica.is_acker && replica.channel.as_ref().is_some_and(|channel| channel.is_from_primary)
 }
 
 /// Semi-synchronous replication of each server that answered.
@@ -527,4 +536,42 @@ fn cluster(monitor: &Monitor, writer: HostgroupId) -> Option<Cluster> {
             is_only: snapshot.roles.len() == 1,
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology::healing::{LinkState, LinkThread};
+
+    #[test]
+    fn a_replica_that_does_not_receive_from_the_writer_acknowledges_nothing() {
+        let addr = |host: &str| ServerAddr { host: host.into(), port: 1 };
+        let channel = |is_from_primary, state| Channel {
+            name: String::new(),
+            source: addr("a"),
+            is_from_primary,
+            is_by_gtid: true,
+            position: String::new(),
+            receiver: LinkThread { state, error: None },
+            applier: LinkThread::default(),
+            delay_s: 0,
+            has_filters: false,
+            lag_ms: None,
+            heard_ms: None,
+            heartbeat_ms: None,
+        };
+        for (is_on, is_from_primary, state, wanted) in [
+            (true, true, LinkState::Runs, [true, true]),
+            (false, true, LinkState::Runs, [false, false]),
+            (true, true, LinkState::Connecting, [false, false]),
+            (true, true, LinkState::Stopped, [false, false]),
+            (true, false, LinkState::Runs, [true, false]),
+        ] {
+            let channel = Some(channel(is_from_primary, state));
+            let is_acker = acknowledges(is_on, channel.as_ref());
+            let replica = Replica { is_acker, channel, ..Replica::silent(addr("b"), "") };
+            assert_eq!([is_acker, acknowledges_primary(&replica)], wanted, "{is_on} {is_from_primary} {state:?}");
+        }
+        assert!(!acknowledges(true, None));
+    }
 }
