@@ -17,7 +17,7 @@ use super::control::Control;
 use super::gate::{Gate, may_set};
 use super::heal_lock::HealLock;
 use super::plan::writers;
-use super::repoint::{self, Channel, Move, NotDone, Pointer, SemiSync, Was};
+use super::repoint::{self, Channel, Move, NotDone, Pointer, Returning, SemiSync, Was};
 use crate::channels::ThreadState;
 use crate::healing::Sight;
 use crate::monitor::Monitor;
@@ -116,7 +116,11 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Outcome {
     match pointer.limited(work).await {
         Ok(()) => Outcome::Follows,
         Err(NotDone::Untouched(why)) => Outcome::Failed(why),
-        Err(NotDone::Touched(why)) => Outcome::Failed(pointer.undo(why).await),
+        Err(NotDone::Touched(why)) => {
+            // It holds the locks, which a new connection takes.
+            drop(server);
+            Outcome::Failed(pointer.undo(why).await)
+        }
     }
 }
 
@@ -160,8 +164,9 @@ async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Result<(Cont
     if now.is_open() || (rejoin.is_former && !is_shut(&server, &now)) {
         return Err(NotYet::Failed(OPENED.to_owned()));
     }
-    let (monitor, to_change) = (Arc::clone(monitor), Arc::clone(&rejoin.server));
-    let pointer = Pointer { monitor, server: to_change, new, to, taken, credentials, semi_sync, settles: WATCHED, tenure: None };
+    let returning = Some(Returning { lock, connection: server.id().await? });
+    let (monitor, to_change, settles, tenure) = (Arc::clone(monitor), Arc::clone(&rejoin.server), WATCHED, None);
+    let pointer = Pointer { monitor, server: to_change, new, to, taken, credentials, semi_sync, settles, tenure, returning };
     Ok(Ok((server, writer, pointer)))
 }
 

@@ -114,8 +114,8 @@ impl Healer {
             let was = Some(Was { source: before.clone(), runs: true });
             let to = Move { name: channel.clone(), was, is_old: false };
             let (monitor, taken, tenure) = (Arc::clone(&self.monitor), Channel::default(), Some(self.tenure.clone()));
-            let pointer =
-                Pointer { monitor, server, new: new.clone(), to, taken, credentials: None, semi_sync: None, settles: SETTLES, tenure };
+            let (new, credentials, semi_sync, settles, returning) = (new.clone(), None, None, SETTLES, None);
+            let pointer = Pointer { monitor, server, new, to, taken, credentials, semi_sync, settles, tenure, returning };
             jobs.spawn(async move { (pointer.server.key.addr(), pointer.follow().await) });
         }
         for (server, outcome) in jobs.join_all().await {

@@ -7,6 +7,8 @@ use model::snapshot::Server;
 use topology::CheckKind;
 
 use super::super::control::Control;
+use super::super::gate::Gate;
+use super::super::heal_lock::{self, HealLock};
 use super::super::promote::Tenure;
 use super::super::replication;
 use super::channel::{self, Channel, Node};
@@ -50,6 +52,30 @@ pub(in crate::operator) struct Pointer {
     pub(in crate::operator) settles: Duration,
     /// By which it is pointed, if a promotion does it: each statement asks whether it may.
     pub(in crate::operator) tenure: Option<Tenure>,
+    /// Its locks, if it is taken back without a tenure. Each statement asks whether the server takes writes.
+    pub(in crate::operator) returning: Option<Returning>,
+}
+
+/// The locks under which a server is taken back. They are taken again before it is put back: a healer may be at work there meanwhile.
+pub(in crate::operator) struct Returning {
+    pub(in crate::operator) lock: HealLock,
+    /// The connection that holds them while the server is pointed.
+    pub(in crate::operator) connection: u64,
+}
+
+impl Returning {
+    /// Takes the locks on a new connection, once the earlier one has ended. [`NotBack::Left`] if another one has them, or the server
+    /// takes writes.
+    async fn take(&self, server: &mut Control) -> Result<(), NotBack> {
+        heal_lock::end(server, heal_lock::ANY, self.connection).await?;
+        if let Some(busy) = self.lock.take(server, None).await? {
+            return Err(NotBack::Left(busy));
+        }
+        if Gate::of(server).await?.is_open() {
+            return Err(NotBack::Left(format!("{} takes writes", server.addr)));
+        }
+        Ok(())
+    }
 }
 
 impl Job {
@@ -113,15 +139,11 @@ impl Pointer {
 
     /// Puts a server back that does not follow. Returns `why` with what became of it.
     pub(in crate::operator) async fn undo(&self, why: String) -> String {
-        match (self.put_back_in_time().await, &self.to.was) {
-            (Ok(()), Some(was)) if was.runs => format!("{why}; it replicates from {} as before", was.source),
-            (Ok(()), _) => format!("{why}; it replicates from nobody, as before"),
-            (Err(fault), _) => format!("{why}; NOT PUT BACK: {fault}. Look at its replication yourself"),
-        }
+        undone(&why, self.put_back_in_time().await, self.to.was.as_ref())
     }
 
     /// A monitor that stops does not leave a server between two sources: it waits for this a little.
-    async fn put_back_in_time(&self) -> Result<(), String> {
+    async fn put_back_in_time(&self) -> Result<(), NotBack> {
         let mut stopping = self.monitor.stopping.subscribe();
         let stopped = async {
             let _ = stopping.wait_for(|stop| *stop).await;
@@ -129,8 +151,8 @@ impl Pointer {
         };
         tokio::select! {
             outcome = self.put_back() => outcome,
-            () = tokio::time::sleep(PUT_BACK_LIMIT) => Err(format!("it has not answered in {} s", PUT_BACK_LIMIT.as_secs())),
-            () = stopped => Err("the monitor stops".to_owned()),
+            () = tokio::time::sleep(PUT_BACK_LIMIT) => Err(format!("it has not answered in {} s", PUT_BACK_LIMIT.as_secs()).into()),
+            () = stopped => Err("the monitor stops".to_owned().into()),
         }
     }
 
@@ -149,10 +171,13 @@ impl Pointer {
     }
 
     async fn may_change(&self, server: &mut Control) -> Result<(), String> {
-        match &self.tenure {
-            Some(tenure) => tenure.may_change(server).await,
-            None => Ok(()),
+        if let Some(tenure) = &self.tenure {
+            return tenure.may_change(server).await;
         }
+        if self.returning.is_some() && Gate::of(server).await?.is_open() {
+            return Err(format!("{} takes writes: its channels are left alone", server.addr));
+        }
+        Ok(())
     }
 
     async fn tell(&self, server: &mut Control, sql: &str, what: &str) -> Result<(), String> {
@@ -223,8 +248,11 @@ impl Pointer {
 
     /// As it was, unless another program has pointed its channel elsewhere: then nothing is touched. A channel that had to be made is
     /// forgotten, so that the server is a stray: it must not be read from.
-    async fn put_back(&self) -> Result<(), String> {
+    async fn put_back(&self) -> Result<(), NotBack> {
         let mut server = self.open(&self.server).await?;
+        if let Some(returning) = &self.returning {
+            returning.take(&mut server).await?;
+        }
         let name = &self.to.name;
         let version = server.version().clone();
         let channels = channel::all(&server.channels().await?);
@@ -266,6 +294,31 @@ impl Pointer {
     }
 }
 
+/// Why a server is not put back.
+#[derive(Debug)]
+enum NotBack {
+    /// It is not this proxy's to change any more; why.
+    Left(String),
+    /// It may be between two sources.
+    Failed(String),
+}
+
+impl From<String> for NotBack {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+/// `why` a server does not follow, with what became of it. `was` is its channel before.
+fn undone(why: &str, outcome: Result<(), NotBack>, was: Option<&Was>) -> String {
+    match (outcome, was) {
+        (Ok(()), Some(was)) if was.runs => format!("{why}; it replicates from {} as before", was.source),
+        (Ok(()), _) => format!("{why}; it replicates from nobody, as before"),
+        (Err(NotBack::Left(left)), _) => format!("{why}; it was not put back: {left}. The healer continues from here"),
+        (Err(NotBack::Failed(fault)), _) => format!("{why}; NOT PUT BACK: {fault}. Look at its replication yourself"),
+    }
+}
+
 /// Why a server does not follow.
 pub(in crate::operator) enum NotDone {
     /// Nothing was changed on it.
@@ -275,3 +328,20 @@ pub(in crate::operator) enum NotDone {
 }
 
 use NotDone::{Touched, Untouched};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::ServerAddr;
+
+    #[test]
+    fn a_server_that_a_healer_has_is_not_put_back() {
+        let was = Was { source: ServerAddr { host: "a".into(), port: 1 }, runs: true };
+        let told = |outcome| undone("no", outcome, Some(&was));
+        assert_eq!(told(Ok(())), "no; it replicates from a:1 as before");
+        assert_eq!(undone("no", Ok(()), None), "no; it replicates from nobody, as before");
+        let left = told(Err(NotBack::Left("b:1 takes writes".to_owned())));
+        assert_eq!(left, "no; it was not put back: b:1 takes writes. The healer continues from here");
+        assert!(told(Err("no answer".to_owned().into())).starts_with("no; NOT PUT BACK: no answer."));
+    }
+}

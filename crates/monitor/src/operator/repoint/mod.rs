@@ -30,7 +30,7 @@ use judge::{Part, Scene};
 use wire::codes;
 
 pub(super) use channel::{Channel, Node, all as channels};
-pub(super) use follow::{NotDone, Pointer};
+pub(super) use follow::{NotDone, Pointer, Returning};
 pub(super) use judge::{Move, Was};
 pub(super) use semi_sync::{Acks, SemiSync};
 
@@ -249,6 +249,7 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
                     semi_sync: repoint.semi_sync.map(|(_, old)| old),
                     settles: follow::SETTLED,
                     tenure: None,
+                    returning: None,
                 };
                 let job = Job { pointer, new_server: Arc::clone(&work.plan.new), scene: Arc::clone(&repoint.scene) };
                 jobs.spawn(async move { (job.pointer.server.key.addr(), job.run().await) });
