@@ -26,21 +26,23 @@ pub(super) struct Members<'a> {
     pub(super) foreign: &'a [Arc<str>],
 }
 
-/// What takes this server back; None if it or the writer is not known.
-pub(super) fn rejoin_of(members: &Members<'_>, facts: &Facts, addr: &ServerAddr, is_former: bool, fork: Option<Fork>) -> Option<Rejoin> {
+/// What takes this server back, by the promotions that were seen; None if it or the writer is not known.
+pub(super) fn rejoin_of(members: &Members<'_>, facts: &Facts, addr: &ServerAddr, is_former: bool, forks: &[Fork]) -> Option<Rejoin> {
+    let writer = &facts.primary.as_ref()?.addr;
     let known = |addr: &ServerAddr| members.servers.iter().find(|server| server.key.addr() == *addr).cloned();
     let others = || facts.replicas.iter().filter(|replica| replica.addr != *addr && replica.silence.is_none());
     Some(Rejoin {
         hostgroup: members.writer,
         server: known(addr)?,
-        writer: known(&facts.primary.as_ref()?.addr)?,
+        writer: known(writer)?,
         followers: others().filter(|replica| follows(replica)).filter_map(|replica| known(&replica.addr)).collect(),
         has_replicas: others().any(|replica| replica.channel.is_some()),
+        has_stepped_down: has_stepped_down(forks, addr),
         members: members.servers.iter().map(|server| server.key.addr()).collect(),
         others: others().map(|replica| replica.id.clone()).collect(),
         foreign: members.foreign.to_vec(),
         is_former,
-        fork,
+        fork: forks.last().filter(|fork| fork.heir == *writer).cloned(),
         is_ordered: false,
     })
 }
@@ -84,9 +86,8 @@ impl Monitor {
         if is_former && let Some(other) = others.find(|other| other.channel.as_ref().is_some_and(receives)) {
             return Err(format!("{} receives from {addr}, which may still be a writer: nothing was changed", other.addr));
         }
-        let fork = forks.last().filter(|fork| fork.heir == primary.addr).cloned();
         let members = Members { writer, servers: &servers, foreign: &foreign };
-        let rejoin = rejoin_of(&members, facts, addr, is_former, fork);
+        let rejoin = rejoin_of(&members, facts, addr, is_former, &forks);
         let rejoin = rejoin.ok_or_else(|| format!("{addr} or its writer is not in mysql_servers any more: nothing was changed"))?;
         Ok((Rejoin { is_ordered: true, ..rejoin }, advice))
     }

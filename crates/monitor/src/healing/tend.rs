@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use model::snapshot::Server;
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinHandle;
-use topology::healing::{Facts, LinkState, LinkThread, Replica, Standing, Tended, Trail, Verdict, next, tend};
+use topology::healing::{Facts, Lease, LinkState, LinkThread, Replica, Standing, Tended, Trail, Verdict, next, tend};
 use topology::{Event, EventKind, Fork, GtidSet};
 
 use super::errant::{Errant, Read};
@@ -110,7 +110,7 @@ impl Tending {
         let had = fork.as_ref().map(|fork| &fork.had).or_else(has).unwrap_or(&nothing);
         let errant = self.errant.round(monitor, (ground.servers, facts), &tended, had).await;
         if let Some(one) = next(facts, &tended) {
-            self.begin(monitor, ground, facts, one, fork);
+            self.begin(monitor, ground, facts, one, &forks);
         }
         Beside { tended, errant }
     }
@@ -153,6 +153,7 @@ impl Tending {
     fn pause(&self, monitor: &Monitor, ground: &Ground<'_>, primary: &ServerAddr, verdict: Verdict, now: Instant) -> Option<String> {
         match () {
             () if let Some(why) = monitor.suspended(ground.writer) => Some(why),
+            () if let Some(why) = unsure(&monitor.lease(ground.writer)) => Some(why),
             // A writer that waits for acknowledgements gets them from the servers that are taken back.
             () if !matches!(verdict, Verdict::Alive | Verdict::Stuck) => Some(format!("the proxy waits: {}", verdict.meaning())),
             () if ground.writers != [primary.clone()] => Some("the proxy waits until one server writes".to_owned()),
@@ -210,9 +211,9 @@ impl Tending {
         monitor.decide(|topology, now_ms| topology.cast_out(now_ms, writer, &out));
     }
 
-    fn begin(&mut self, monitor: &Arc<Monitor>, ground: &Ground<'_>, facts: &Facts, one: &Tended, fork: Option<Fork>) {
+    fn begin(&mut self, monitor: &Arc<Monitor>, ground: &Ground<'_>, facts: &Facts, one: &Tended, forks: &[Fork]) {
         let members = Members { writer: ground.writer, servers: ground.servers, foreign: ground.foreign };
-        let Some(rejoin_it) = rejoin_of(&members, facts, &one.addr, one.is_out, fork) else { return };
+        let Some(rejoin_it) = rejoin_of(&members, facts, &one.addr, one.is_out, forks) else { return };
         if let Some(memory) = self.servers.get_mut(&one.addr) {
             memory.tried = Some(Instant::now());
         }
@@ -222,6 +223,14 @@ impl Tending {
             rejoin(&monitor, &rejoin_it).await
         });
         self.work = Some((one.addr.clone(), work));
+    }
+}
+
+/// Why a proxy cannot know who writes: without etcd it hears of no promotion by another proxy.
+fn unsure(lease: &Lease) -> Option<String> {
+    match lease {
+        Lease::Away(why) => Some(format!("the proxy waits until it knows the record in etcd: {why}")),
+        Lease::Alone | Lease::Other(_) | Lease::New(_) | Lease::Own(_) => None,
     }
 }
 
@@ -283,5 +292,18 @@ impl Monitor {
             by: "healing",
             why: why.to_owned(),
         }]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_etcd_no_server_is_taken_back() {
+        assert!(unsure(&Lease::Away("gone".to_owned())).unwrap().ends_with("record in etcd: gone"));
+        for lease in [Lease::Alone, Lease::Other(None), Lease::New(1), Lease::Own(1), Lease::Own(0)] {
+            assert_eq!(unsure(&lease), None, "{lease:?}");
+        }
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct Rejoin {
     pub(crate) followers: Vec<Arc<Server>>,
     /// Other servers answer that have a channel within the cluster.
     pub(crate) has_replicas: bool,
+    /// Another server was seen to take over from it. That it is kept out does not say so.
+    pub(crate) has_stepped_down: bool,
     /// All servers of the cluster.
     pub(crate) members: Vec<ServerAddr>,
     /// What the other members call themselves.
@@ -196,12 +198,19 @@ async fn still_writes(monitor: &Monitor, rejoin: &Rejoin, writer: &mut Control) 
     if Gate::of(writer).await?.is_open() { Ok(()) } else { postponed("the writer is read-only now") }
 }
 
-/// A writer that none of the answering replicas follows may not be the cluster's.
+/// A writer that none of the answering replicas follows may not be the cluster's. Without replicas, the server must have been seen to step
+/// down: a proxy that is cut off keeps the promoted server out, not the old one.
 fn has_witness(rejoin: &Rejoin) -> Result<(), NotYet> {
-    if rejoin.followers.is_empty() && rejoin.has_replicas {
-        return Err(NotYet::Postponed(format!("no replica that answers follows {}", rejoin.writer.key.addr())));
-    }
-    Ok(())
+    let (server, writer) = (rejoin.server.key.addr(), rejoin.writer.key.addr());
+    let why = match () {
+        () if !rejoin.followers.is_empty() => return Ok(()),
+        () if rejoin.has_replicas => format!("no replica that answers follows {writer}"),
+        () if !rejoin.has_stepped_down => {
+            format!("no replica follows {writer}, and the proxy did not see a server take over from {server}")
+        }
+        () => return Ok(()),
+    };
+    Err(NotYet::Postponed(why))
 }
 
 /// Whoever holds it up is ended: on a former writer nothing that begins now may be kept. Each step needs a writer that still writes.
@@ -431,6 +440,37 @@ async fn semi_sync(server: &mut Control, writer: &mut Control, user: &str) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::server;
+
+    #[test]
+    fn a_server_that_is_only_kept_out_is_not_closed() {
+        let why = |has_follower: bool, has_replicas, has_stepped_down| {
+            let rejoin = Rejoin {
+                hostgroup: HostgroupId(10),
+                server: server("b", 1),
+                writer: server("a", 1),
+                followers: has_follower.then(|| server("c", 1)).into_iter().collect(),
+                has_replicas,
+                has_stepped_down,
+                members: Vec::new(),
+                others: Vec::new(),
+                foreign: Vec::new(),
+                is_former: true,
+                fork: None,
+                is_ordered: false,
+            };
+            match has_witness(&rejoin) {
+                Ok(()) => String::new(),
+                Err(NotYet::Postponed(why) | NotYet::Failed(why)) => why,
+            }
+        };
+        for has_stepped_down in [false, true] {
+            assert_eq!(why(true, true, has_stepped_down), "");
+            assert_eq!(why(false, true, has_stepped_down), "no replica that answers follows a:1");
+        }
+        assert_eq!(why(false, false, true), "");
+        assert_eq!(why(false, false, false), "no replica follows a:1, and the proxy did not see a server take over from b:1");
+    }
 
     #[test]
     fn clients_are_told_from_services() {

@@ -25,6 +25,7 @@ pub(crate) struct Rejoin {
     pub(crate) writer: usize,
     pub(crate) has_followers: bool,
     pub(crate) has_replicas: bool,
+    pub(crate) has_stepped_down: bool,
     pub(crate) others: Vec<ServerId>,
     pub(crate) is_former: bool,
     pub(crate) fork: Option<Fork>,
@@ -88,7 +89,7 @@ async fn prepare(healer: &Healer, rejoin: &Rejoin) -> Result<Option<(Control, Co
     still_writes(healer, rejoin, &writer).await?;
     let early = if healer.world.lacks(Sabotage::ReadBeforeClosing) { Some(sight(&server).await?) } else { None };
     if rejoin.is_former {
-        if !rejoin.has_followers && rejoin.has_replicas {
+        if !rejoin.has_followers && (rejoin.has_replicas || !rejoin.has_stepped_down) {
             return Err(NotYet::Postponed("no replica that answers follows the writer".to_owned()));
         }
         close(&server).await?;

@@ -170,11 +170,13 @@ impl Healer {
             let channel = replica.channel.as_ref();
             channel.is_some_and(|channel| channel.is_from_primary && runs(&channel.receiver) && runs(&channel.applier))
         };
+        let forks = self.world.state.borrow().proxies[self.number].topology.forks();
         let work = Rejoin {
             server,
             writer,
             has_followers: others().any(|replica| follows(&replica)),
             has_replicas: others().any(|replica| replica.channel.is_some()),
+            has_stepped_down: self.world.lacks(Sabotage::ActOnAnOldRecord) || has_stepped_down(&forks, server),
             others: others().map(|replica| replica.id.clone()).collect(),
             is_former,
             fork,
