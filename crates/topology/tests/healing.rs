@@ -352,6 +352,15 @@ fn loss_is_counted_and_may_be_forbidden() {
     assert_eq!((chosen(&choice), plan(&choice).lost.count), ("a", 3));
     assert!(plan(&choice).steps.iter().any(|step| step.server == addr("b") && matches!(&step.act, Act::Leave { .. })));
 
+    // So did a replica of a replica, whose source is dead. What that source alone had is errant, and no loss.
+    let leaf = |has: &str, of: &str| channel(replica("l", has), |channel| (channel.is_from_primary, channel.source) = (false, addr(of)));
+    let one_vote = Healing { votes: 1, ..policy() };
+    let choice = choose(&cluster("p:1-9", vec![replica("a", "p:1-9"), silent("c"), leaf("p:1-12", "c")]), &one_vote);
+    assert_eq!((chosen(&choice), plan(&choice).lost.count, plan(&choice).lost.gtids.as_str()), ("a", 3, "p:10-12"));
+    let own = vec![replica("a", "p:1-9,a:1"), leaf("p:1-9,a:1", "a"), replica("c", "p:1-9")];
+    let choice = choose(&cluster("p:1-9", own), &policy());
+    assert_eq!((chosen(&choice), plan(&choice).lost.count), ("c", 0));
+
     let none = Healing { loss: Loss::None, ..policy() };
     let semi_sync = |source: Option<SemiSync>, ackers: &[bool], replicas: Vec<Replica>| {
         let mut facts = cluster("p:1-9", replicas);

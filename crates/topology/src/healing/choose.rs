@@ -283,12 +283,16 @@ fn rank<'a>(
 }
 
 /// Against everything that any server was seen to have, without errant transactions. An errant replica counts too: it may be the only one
-/// that received, and acknowledged, a commit.
+/// that received, and acknowledged, a commit. A replica of another replica counts too, and acknowledges nothing.
 fn lost(scene: &Scene<'_>, found: &[Found<'_>], has: &GtidSet) -> Lost {
-    let heard = || found.iter().filter(|one| one.is_heard());
     let of_primary = scene.primary.executed.clone().unwrap_or_default().with(&scene.primary.acknowledged);
-    let seen = heard().fold(of_primary, |seen, one| seen.with(&one.has.without(&one.errant)));
-    let ackers = heard().filter(|one| one.replica.is_acker).count() as u64;
+    let errant = found.iter().fold(GtidSet::default(), |all, one| all.with(&one.errant));
+    let seen = found.iter().filter(|one| one.replica.silence.is_none()).fold(of_primary, |seen, one| {
+        let has = one.has.without(&one.errant);
+        // It may have errant transactions of its source, which do not count as its own.
+        seen.with(&if one.is_heard() { has } else { has.without(&errant) })
+    });
+    let ackers = found.iter().filter(|one| one.is_heard() && one.replica.is_acker).count() as u64;
     let is_recent = scene.primary.age_ms <= scene.policy.max_lost_ms;
     // As many stopped that no further commit can be acknowledged: then each one that was is on one of them.
     let is_proved = scene.primary.semi_sync.is_some_and(|source| {
