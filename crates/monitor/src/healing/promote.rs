@@ -40,6 +40,8 @@ pub(super) struct Promoting {
     refused: Option<(String, Instant, u64)>,
     /// Servers that failed in those plans, see [`Promote::unable`].
     unable: Unable,
+    /// The last acknowledgement in the record that was taken up, Unix ms.
+    acknowledged_ms: u64,
     work: Option<JoinHandle<Promotion>>,
     /// The order of the plan that is under way, if an operator gave one.
     pub(super) ordered: Option<Ordered>,
@@ -88,6 +90,7 @@ impl Promoting {
             failed: None,
             refused: None,
             unable: Unable::default(),
+            acknowledged_ms: 0,
             work: None,
             ordered: None,
             asking: None,
@@ -135,7 +138,8 @@ impl Promoting {
         if lease.is_own() && field.policy.mode.takes_back() {
             self.tidy(monitor, writer, &record, verdict, tended);
         }
-        if monitor.healing.take_acknowledged(writer) || verdict == Verdict::Alive {
+        let is_acknowledged = self.take_acknowledged(&record);
+        if monitor.healing.take_acknowledged(writer) || is_acknowledged || verdict == Verdict::Alive {
             (self.failures, self.failed) = (0, None);
             lock(&self.unable).clear();
         }
@@ -171,6 +175,13 @@ impl Promoting {
         };
         let other = if let Lease::Other(other) = lease { other } else { None };
         Some(Healed { blocked, next_ms, is_under_way, other })
+    }
+
+    /// Whether an operator has acknowledged the cluster on any proxy since the last time. The record is empty while it is not known.
+    fn take_acknowledged(&mut self, record: &Record) -> bool {
+        let is_new = record.acknowledged_ms > self.acknowledged_ms;
+        self.acknowledged_ms = self.acknowledged_ms.max(record.acknowledged_ms);
+        is_new
     }
 
     /// Whether this proxy would heal the cluster, of several. In other modes than `full`, only to set semi-synchronous replication up, and to
@@ -462,6 +473,18 @@ mod tests {
     }
 
     #[test]
+    fn an_acknowledgement_on_another_proxy_counts_once() {
+        let (mut promoting, mut record) = (Promoting::new(), Record::default());
+        assert!(!promoting.take_acknowledged(&record));
+        record.acknowledge(7);
+        assert!(promoting.take_acknowledged(&record) && !promoting.take_acknowledged(&record));
+        assert!(!promoting.take_acknowledged(&Record::default()), "etcd does not answer");
+        assert!(!promoting.take_acknowledged(&record), "it is the same");
+        record.acknowledge(7);
+        assert!(promoting.take_acknowledged(&record));
+    }
+
+    #[test]
     fn a_plan_of_another_healer_is_brought_to_its_end() {
         let stopped = |host: &str| Stopped::receiver(addr(host), String::new(), Some(addr("a")));
         let at = |phase: Phase| {
@@ -485,7 +508,7 @@ mod tests {
         assert!(undone.phase == Phase::Rest && undone.outcasts.is_empty());
         assert!(settled(at(Phase::Fork), Heir::Silent).unwrap_err().contains("may have opened b:3306"));
         let mut told = at(Phase::Fork);
-        told.acknowledge();
+        told.acknowledge(6);
         let undone = settled(told, Heir::Silent).unwrap();
         assert_eq!((undone.phase, &undone.outcasts[..]), (Phase::Rest, &[addr("b")][..]), "it may have been opened");
         let gone = settled(at(Phase::Fork), Heir::Gone).unwrap();

@@ -195,7 +195,7 @@ impl Monitor {
             return Ok(is_new);
         }
         self.write_record_now(writer, false, |record| {
-            record.acknowledge();
+            record.acknowledge(unix_ms());
             Ok(())
         })?;
         Ok(is_new)

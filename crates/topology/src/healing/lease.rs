@@ -137,6 +137,8 @@ pub struct Record {
     pub promoted_ms: u64,
     /// An operator has acknowledged that promotion.
     pub is_acknowledged: bool,
+    /// When an operator acknowledged last, Unix ms; 0 for never. It grows each time, whatever the clocks of the proxies say.
+    pub acknowledged_ms: u64,
     /// Plans for the present death that failed.
     pub failures: u32,
     /// When the last one did, Unix ms.
@@ -209,8 +211,9 @@ impl Record {
     }
 
     /// An operator has looked: another promotion may follow, failed plans count no more, and former writers are left to what each proxy sees.
-    pub fn acknowledge(&mut self) {
+    pub fn acknowledge(&mut self, now_ms: u64) {
         (self.is_acknowledged, self.failures) = (true, 0);
+        self.acknowledged_ms = now_ms.max(self.acknowledged_ms.saturating_add(1));
         self.failed.clear();
         if self.phase != Phase::Fork {
             self.outcasts.clear();
@@ -406,7 +409,7 @@ mod tests {
         let Settled::Unclear(why) = settle(&record(Phase::Fork), Heir::Silent) else { panic!("unclear") };
         assert!(why.contains("one may have opened b:1"), "{why}");
         let mut told = record(Phase::Fork);
-        told.acknowledge();
+        told.acknowledge(6);
         assert_eq!(settle(&told, Heir::Silent), Settled::Undone);
         assert_eq!(told.outcasts, [at("a")], "its plan is not over");
     }
@@ -448,11 +451,13 @@ mod tests {
         tried.undo("why", Vec::new(), 7);
         assert_eq!((tried.phase, tried.heir.clone(), tried.outcasts.len(), tried.promoted_ms), (Phase::Rest, None, 0, 0));
         assert_eq!((tried.failures, tried.failed_ms, tried.failed.as_str()), (1, 7, "why"));
-        tried.acknowledge();
-        assert_eq!(tried.failures, 0);
+        tried.acknowledge(9);
+        assert_eq!((tried.failures, tried.acknowledged_ms), (0, 9));
+        tried.acknowledge(8);
+        assert_eq!(tried.acknowledged_ms, 10, "by a clock that is behind");
         let mut done = record(Phase::Open);
         assert_eq!(done.stopped.len(), 1, "the heir's channel is not started any more");
-        done.acknowledge();
+        done.acknowledge(9);
         assert!(done.is_acknowledged && done.outcasts.is_empty());
         // An outcast that is promoted is none.
         let mut back = record(Phase::Open);
