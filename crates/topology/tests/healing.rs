@@ -304,6 +304,26 @@ fn steps_come_in_order_and_each_server_has_an_end() {
     assert_eq!(steps, wanted);
 }
 
+/// MariaDB deletes what a channel received and did not apply when the channel is pointed elsewhere.
+#[test]
+fn mariadb_applies_what_it_received_before_it_fetches() {
+    let all = ["a Apply 0-1-9", "b Apply 0-1-7", "b Fetch 0-1-9"];
+    for (is_mariadb, wanted) in [(true, vec![all[0], all[1], all[2]]), (false, vec![all[0], all[2]])] {
+        let version = ServerVersion { is_mariadb, number: (10, 11, 9) };
+        let a = Replica { version, ..replica("a", "0-1-9") };
+        let b = Replica { version, executed: set("0-1-5"), declared: Some(Promotion::Prefer), ..replica("b", "0-1-7") };
+        let choice = choose(&cluster("0-1-9", vec![a, b]), &policy());
+        let steps = plan(&choice).steps.iter().filter_map(|step| match &step.act {
+            Act::Apply { position, limit_ms } => Some((format!("{} Apply {position}", step.server.host), *limit_ms)),
+            Act::Fetch { position, limit_ms, .. } => Some((format!("{} Fetch {position}", step.server.host), *limit_ms)),
+            _ => None,
+        });
+        let (steps, limits_ms): (Vec<String>, Vec<u64>) = steps.unzip();
+        assert_eq!(steps, wanted);
+        assert!(limits_ms.iter().sum::<u64>() <= policy().apply_ms, "{limits_ms:?}");
+    }
+}
+
 /// A replica of a replica stays where it is if its source is promoted.
 #[test]
 fn a_chain_is_left_as_it_is() {

@@ -362,10 +362,16 @@ fn steps(scene: &Scene<'_>, found: &[Found<'_>], candidate: &Replica, from: Opti
     if let Some(own) = &candidate.channel {
         let (channel, before) = (own.name.clone(), own.source.clone());
         if let Some(from) = from {
+            // MariaDB deletes what was received and not applied when the channel is pointed elsewhere. It may be the last copy.
+            let is_purged = candidate.version.is_mariadb;
+            let limit_ms = limit_ms / if is_purged { 3 } else { 2 };
             // What it is to hand on, it must have applied.
-            add(&from.addr, Act::Apply { position: position(from), limit_ms: limit_ms / 2 });
+            add(&from.addr, Act::Apply { position: position(from), limit_ms });
+            if is_purged {
+                add(&candidate.addr, Act::Apply { position: position(candidate), limit_ms });
+            }
             let (channel, before) = (channel.clone(), before.clone());
-            add(&candidate.addr, Act::Fetch { channel, from: from.addr.clone(), before, position: position(from), limit_ms: limit_ms / 2 });
+            add(&candidate.addr, Act::Fetch { channel, from: from.addr.clone(), before, position: position(from), limit_ms });
         } else {
             add(&candidate.addr, Act::Apply { position: position(candidate), limit_ms });
         }
