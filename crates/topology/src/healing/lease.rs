@@ -113,6 +113,16 @@ impl Suspension {
     }
 }
 
+/// A promotion that a later one replaced.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Promoted {
+    /// When it was, Unix ms; 0 for never.
+    pub at_ms: u64,
+    /// An operator has acknowledged it.
+    pub is_acknowledged: bool,
+}
+
 /// What all proxies know of the healing of a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -137,6 +147,8 @@ pub struct Record {
     pub promoted_ms: u64,
     /// An operator has acknowledged that promotion.
     pub is_acknowledged: bool,
+    /// The same of the promotion before, from [`Phase::Fork`] on: it holds again if the plan is undone.
+    pub before: Promoted,
     /// When an operator acknowledged last, Unix ms; 0 for never. It grows each time, whatever the clocks of the proxies say.
     pub acknowledged_ms: u64,
     /// Plans for the present death that failed.
@@ -179,6 +191,7 @@ impl Record {
     /// The point of no return.
     pub fn fork(&mut self, heir: &ServerAddr, had: GtidSet, now_ms: u64) {
         (self.phase, self.heir, self.had) = (Phase::Fork, Some(heir.clone()), had);
+        self.before = Promoted { at_ms: self.promoted_ms, is_acknowledged: self.is_acknowledged };
         (self.promoted_ms, self.is_acknowledged) = (now_ms, false);
         self.outcasts.retain(|out| !out.is_same(heir));
         if let Some(from) = self.from.clone().filter(|from| !self.outcasts.contains(from)) {
@@ -199,7 +212,10 @@ impl Record {
         if self.phase == Phase::Fork {
             let from = self.from.clone();
             self.outcasts.retain(|out| Some(out) != from.as_ref());
-            self.promoted_ms = 0;
+            let before = std::mem::take(&mut self.before);
+            self.promoted_ms = before.at_ms;
+            // An operator who acknowledged meanwhile has seen that one too.
+            self.is_acknowledged |= before.is_acknowledged;
         }
         (self.phase, self.heir, self.had, self.stopped) = (Phase::Rest, None, GtidSet::default(), left);
         self.fail(why, now_ms);
@@ -459,6 +475,19 @@ mod tests {
         assert_eq!(done.stopped.len(), 1, "the heir's channel is not started any more");
         done.acknowledge(9);
         assert!(done.is_acknowledged && done.outcasts.is_empty());
+        // The promotion before the undone one holds again.
+        for (was, meanwhile, wanted) in [(false, false, false), (true, false, true), (false, true, true)] {
+            let mut second = record(Phase::Open);
+            second.is_acknowledged = was;
+            second.begin("q", "two", &at("b"), Vec::new());
+            second.fork(&at("c"), had(), 9);
+            assert_eq!((second.promoted_ms, second.is_acknowledged), (9, false));
+            if meanwhile {
+                second.acknowledge(10);
+            }
+            second.undo("why", Vec::new(), 11);
+            assert_eq!((second.promoted_ms, second.is_acknowledged), (5, wanted), "{was} {meanwhile}");
+        }
         // An outcast that is promoted is none.
         let mut back = record(Phase::Open);
         back.begin("q", "two", &at("b"), Vec::new());

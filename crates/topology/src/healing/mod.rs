@@ -22,7 +22,7 @@ pub use by_hand::{Refusal, Wish};
 pub use choose::{Act, Blocked, Choice, Lost, Plan, Step, choose, votes};
 pub use facts::{Channel, Facts, LinkState, LinkThread, Primary, Replica, SemiSync, ServerVersion};
 pub use heal::{Brakes, Death, Due, LOOKED_MS, SETTLED_MS, due};
-pub use lease::{Heir, Lease, Phase, Record, Settled, Suspension, TTL_MS, Turn, is_gone, left_ms, settle, turn, waits_ms};
+pub use lease::{Heir, Lease, Phase, Promoted, Record, Settled, Suspension, TTL_MS, Turn, is_gone, left_ms, settle, turn, waits_ms};
 pub use origin::origin;
 pub use rejoin::{Holding, Proof, Standing, Tended, Trail, next, prove, tend};
 pub use stopped::{Resume, Stopped};
