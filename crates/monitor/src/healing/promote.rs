@@ -397,16 +397,19 @@ pub(super) fn unsettled(record: &Record, heir: Heir) -> String {
 /// The plan did not fail: the next one may begin at once.
 const LONG_AGO: u64 = 0;
 
-/// A plan that another proxy left is over, and this is left of what it stopped.
-pub(super) fn settle_record(now: &mut Record, plan: &str, left: &[Stopped], heir: Heir) -> Result<(), String> {
+/// A plan that another proxy left is over, and this is left of what it stopped. Returns whether the promotion ends by that: its server
+/// writes, and no proxy had written so before. Errors: another plan has begun, or it is not known what became of this one.
+pub(super) fn settle_record(now: &mut Record, plan: &str, left: &[Stopped], heir: Heir) -> Result<bool, String> {
     if now.plan != plan {
         return Err("another plan has begun".to_owned());
     }
     if matches!(now.phase, Phase::Rest | Phase::Open) {
         now.stopped = left.to_vec();
-        return Ok(());
+        return Ok(false);
     }
-    match settle(now, heir) {
+    let settled = settle(now, heir);
+    let is_opened = settled == Settled::Opened;
+    match settled {
         Settled::Opened => now.open(),
         Settled::Undone => {
             let unseen = now.heir.clone().filter(|_| matches!(heir, Heir::Silent | Heir::Gone));
@@ -417,7 +420,7 @@ pub(super) fn settle_record(now: &mut Record, plan: &str, left: &[Stopped], heir
         Settled::Unclear(why) => return Err(why),
     }
     now.stopped.retain(|one| left.contains(one));
-    Ok(())
+    Ok(is_opened)
 }
 
 /// The channels by which servers replicate from the dead writer.
@@ -514,6 +517,11 @@ mod tests {
         let gone = settled(at(Phase::Fork), Heir::Gone).unwrap();
         assert_eq!((gone.phase, &gone.outcasts[..], gone.promoted_ms), (Phase::Rest, &[addr("b")][..], 0), "another one may be promoted");
         assert_eq!(settle_record(&mut at(Phase::Plan), "q", &[], Heir::Silent).unwrap_err(), "another plan has begun");
+
+        let mut twice = at(Phase::Fork);
+        let mut opens = || settle_record(&mut twice, "p", &[], Heir::Open);
+        assert_eq!([opens(), opens()], [Ok(true), Ok(false)], "the programs of `after` run once");
+        assert_eq!(settle_record(&mut at(Phase::Plan), "p", &[], Heir::Open), Ok(false));
 
         let replica = |is_open| Replica { silence: None, is_open, ..Replica::silent(addr("b"), "") };
         let facts = |replica| Facts { replicas: vec![replica], ..Facts::default() };

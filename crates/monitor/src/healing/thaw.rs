@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use model::snapshot::Server;
+use model::snapshot::{HookMoment, Server};
 use model::{HostgroupId, ServerAddr};
 use topology::healing::{Facts, Heir, Lease, Phase, Record, Settled, Stopped, Turn, settle, turn};
 
+use super::hooks::{self, Told};
 use super::promote::{Field, settle_record};
 use crate::monitor::Monitor;
 use crate::operator::{Tenure, resume};
@@ -67,8 +69,8 @@ impl Thaw {
             }
         }
         let Self { record, left, heir, .. } = self;
-        let written = if let Some(Record { plan, .. }) = record {
-            monitor.write_record(writer, true, move |now| settle_record(now, &plan, &left, heir)).await
+        let written = if let Some(record) = record {
+            end_plan(monitor, writer, record, left, heir).await
         } else {
             let monitor = Arc::clone(monitor);
             let written = tokio::task::spawn_blocking(move || monitor.healing.orders.stop(writer, left)).await;
@@ -78,6 +80,28 @@ impl Thaw {
             tracing::warn!("healing of hostgroup {writer}: {why}");
         }
     }
+}
+
+/// Writes down that a plan of another healer is over, and what is left of it. A promotion that ends by that has its event and its programs
+/// of `after` here.
+async fn end_plan(monitor: &Arc<Monitor>, writer: HostgroupId, record: Record, left: Vec<Stopped>, heir: Heir) -> Result<(), String> {
+    let Record { plan, healer, from, heir: new, .. } = record;
+    let is_opened = Arc::new(AtomicBool::new(false));
+    let opens = Arc::clone(&is_opened);
+    let written = monitor.write_record(writer, true, move |now| {
+        opens.store(settle_record(now, &plan, &left, heir)?, Ordering::Release);
+        Ok(())
+    });
+    written.await?;
+    if let Some(new) = new.filter(|_| is_opened.load(Ordering::Acquire)) {
+        let reason = format!("{healer} did not end this promotion, so this proxy did");
+        tracing::info!("healing of hostgroup {writer}: {new}: promoted: {reason}");
+        monitor.note_rejoin(writer, &new, "promoted", &reason);
+        let told = Told { old: from, new: Some(new), reason, ..Told::default() };
+        // The log has what failed.
+        let _ = hooks::run(monitor, writer, HookMoment::After, &told).await;
+    }
+    Ok(())
 }
 
 /// The server that a plan may have opened.
