@@ -385,6 +385,9 @@ pub trait Decider: Send + Sync + std::fmt::Debug {
     /// What is known now. Does not block.
     fn view(&self, writer: HostgroupId) -> HealingView;
 
+    /// The clusters that have a record, as far as is known now. Does not block.
+    fn clusters(&self) -> BTreeSet<HostgroupId>;
+
     /// Names the proxies that heal by the same leases, as letters and digits, at most 32; empty while there are none.
     fn scope(&self) -> String;
 

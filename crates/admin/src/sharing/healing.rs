@@ -31,6 +31,11 @@ impl Decider for ByEtcd {
         HealingView { away, healer: heal.leader, since, obtained: leading.map(|one| one.obtained), term, record: heal.state }
     }
 
+    fn clusters(&self) -> BTreeSet<HostgroupId> {
+        let seen = self.0.seen();
+        seen.heal.iter().filter(|(_, heal)| heal.state.is_some()).map(|(writer, _)| HostgroupId(*writer)).collect()
+    }
+
     fn scope(&self) -> String {
         self.0.scope()
     }

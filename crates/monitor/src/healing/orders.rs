@@ -192,12 +192,17 @@ pub(super) fn suspension(limit: Option<Duration>, by: &str) -> Result<Suspension
 
 /// The effect of a suspension in words.
 pub(super) fn told(writer: Option<HostgroupId>, limit: Option<Duration>, effect: &str) -> String {
-    let what = writer.map_or_else(|| "of every cluster".to_owned(), |writer| format!("of hostgroup {writer}"));
+    let what = writer.map_or_else(|| "every cluster".to_owned(), |writer| format!("hostgroup {writer}"));
+    told_of(&what, writer, limit, effect)
+}
+
+/// The same where the order names clusters by `what`.
+pub(super) fn told_of(what: &str, writer: Option<HostgroupId>, limit: Option<Duration>, effect: &str) -> String {
     let end = match limit {
         Some(limit) => format!("for {} s", limit.as_secs()),
         None => format!("until RESUME HEALING{}", writer.map_or_else(String::new, |writer| format!(" HOSTGROUP {writer}"))),
     };
-    format!("healing {what} is suspended {end}: {effect}")
+    format!("healing of {what} is suspended {end}: {effect}")
 }
 
 fn read(path: &Path) -> io::Result<Told> {

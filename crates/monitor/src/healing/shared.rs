@@ -13,7 +13,7 @@ use model::{HostgroupId, ServerAddr};
 use topology::Fork;
 use topology::healing::{Lease, Phase, Record, TTL_MS, left_ms, waits_ms};
 
-use super::orders::{suspension, told, unix_ms};
+use super::orders::{suspension, told_of, unix_ms};
 use crate::clock::whole;
 use crate::monitor::Monitor;
 use crate::operator::servers;
@@ -131,7 +131,8 @@ impl Monitor {
         hostgroup.map_or_else(|| listed.collect(), |hostgroup| vec![hostgroup])
     }
 
-    /// `SUSPEND HEALING`, for all proxies where they share their configuration. Returns the effect in words. Blocks.
+    /// `SUSPEND HEALING`, for all proxies where they share their configuration: then it holds for the clusters of this moment, and a row that
+    /// comes later is not suspended. Returns the effect in words. Blocks.
     pub(crate) fn suspend(&self, hostgroup: Option<HostgroupId>, limit: Option<Duration>, by: &str) -> Result<String, String> {
         if !self.shares_healing() {
             return self.healing.orders.suspend(hostgroup, limit, by);
@@ -154,7 +155,10 @@ impl Monitor {
             }
         }
         let Some((_, why)) = failed.first() else {
-            return Ok(told(hostgroup, limit, "no proxy promotes a server, and none takes one back"));
+            let what = format!("hostgroup {}", for_all.join(", "));
+            let told = told_of(&what, hostgroup, limit, "no proxy promotes a server, and none takes one back");
+            let later = if hostgroup.is_none() { ". Rows that are added to mysql_healing later are not suspended" } else { "" };
+            return Ok(format!("{told}{later}"));
         };
         let here = self.healing.orders.suspend(hostgroup, limit, by)?;
         if for_all.is_empty() {
@@ -165,10 +169,15 @@ impl Monitor {
         Ok(format!("{here}. It holds on all proxies for hostgroup {for_all}, and on this proxy only for hostgroup {failed}: {why}"))
     }
 
-    /// `RESUME HEALING`, the same way. Returns the effect in words. Blocks.
+    /// `RESUME HEALING`, the same way. Without a hostgroup it ends the suspension of every cluster that has a record, with a row or without.
+    /// Returns the effect in words. Blocks.
     pub(crate) fn resume(&self, hostgroup: Option<HostgroupId>) -> Result<String, String> {
         let (mut is_resumed, mut failed) = (false, None);
-        for writer in self.meant(hostgroup).into_iter().filter(|writer| self.record(*writer).0.suspended.is_some()) {
+        let mut meant = BTreeSet::from_iter(self.meant(hostgroup));
+        if let (None, Ok(decider)) = (hostgroup, self.decider()) {
+            meant.extend(decider.clusters());
+        }
+        for writer in meant.into_iter().filter(|writer| self.record(*writer).0.suspended.is_some()) {
             let written = self.write_record_now(writer, false, |record| {
                 record.suspended = None;
                 Ok(())

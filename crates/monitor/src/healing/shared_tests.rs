@@ -30,6 +30,10 @@ impl Decider for Said {
         if writer == TEN { lock(&self.0).clone() } else { HealingView::default() }
     }
 
+    fn clusters(&self) -> BTreeSet<HostgroupId> {
+        lock(&self.0).record.iter().map(|_| TEN).collect()
+    }
+
     fn scope(&self) -> String {
         "scope".to_owned()
     }
@@ -197,7 +201,8 @@ fn a_suspension_says_for_whom_it_holds() {
     assert!(refused.contains("nothing was suspended"), "{refused}");
     proxy.load(&config("full", ETCD, true));
     let told = proxy.monitor.suspend(None, None, "ann").unwrap();
-    assert!(told.ends_with("no proxy promotes a server, and none takes one back"), "{told}");
+    assert!(told.starts_with("healing of hostgroup 10 is suspended until RESUME HEALING: no proxy promotes a server"), "{told}");
+    assert!(told.ends_with("Rows that are added to mysql_healing later are not suspended"), "{told}");
     let both = config("full", ETCD, true).replace("mode=\"full\" }", "mode=\"full\" }, { writer_hostgroup=20, mode=\"advise\" }");
     proxy.load(&both);
     let told = proxy.monitor.suspend(None, None, "ann").unwrap();
@@ -206,4 +211,16 @@ fn a_suspension_says_for_whom_it_holds() {
     let told = proxy.monitor.suspend(Some(TWENTY), None, "ann").unwrap();
     assert!(told.contains("It holds on this proxy only: etcd does not answer"), "{told}");
     assert!(proxy.follow().monitor.suspended(TEN).is_some());
+}
+
+#[test]
+fn a_suspension_ends_though_its_row_is_gone() {
+    for next in ["off", ""] {
+        let mut proxy = Proxy::new("full");
+        proxy.monitor.suspend(None, None, "ann").unwrap();
+        proxy.load(&config(next, ETCD, true));
+        assert!(proxy.follow().monitor.suspended(TEN).is_some(), "{next}");
+        proxy.monitor.resume(None).unwrap();
+        assert_eq!(proxy.follow().monitor.suspended(TEN), None, "{next}");
+    }
 }
