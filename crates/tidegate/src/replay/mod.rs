@@ -2,7 +2,8 @@
 //!
 //! Files are read twice: first what they have ([`plan`]), then each session's commands go to a thread with a connection of its own
 //! ([`session`]), which keeps the order rule ([`gate`]). Each answer is judged ([`judge`]); the page is that of a rehearsal. With a report, a
-//! file beside it ([`progress`]) says how far the replay came, so that it can be resumed.
+//! file beside it ([`progress`]) says how far the replay came, so that it can be resumed. What another configuration would do with the
+//! files' statements is a matter of [`route`].
 
 mod engine;
 mod gate;
@@ -14,6 +15,7 @@ mod page;
 mod plan;
 mod progress;
 mod report;
+mod route;
 mod said;
 mod session;
 mod target;
@@ -57,6 +59,9 @@ fn replay(options: &ReplayOptions) -> Result<u8> {
     if let Some(name) = &options.keygen {
         return keys::generate(name).map(|()| 0);
     }
+    if let Some(config) = &options.route {
+        return route::route(options, config).map(|()| 0);
+    }
     if options.times > 1 && !options.reads_only {
         bail!("--times repeats reads only: add --reads-only");
     }
@@ -72,7 +77,7 @@ fn replay(options: &ReplayOptions) -> Result<u8> {
     };
     let base = options.against.as_deref().map(|path| Base::open(path, &files)).transpose()?;
     let has_base = base.is_some();
-    let (report, progress, reached) = recorder(options, &files, &server)?;
+    let (report, progress, reached) = recorder(options, &files, (&target, &server))?;
     let judge = Judge::new(report, base, options.show_literals);
     let ran = Ran {
         options,
@@ -104,7 +109,11 @@ fn replay(options: &ReplayOptions) -> Result<u8> {
 }
 
 /// Where answers are kept, and how far an interrupted replay came.
-fn recorder(options: &ReplayOptions, files: &[FilePlan], server: &ServerIdentity) -> Result<(Option<Report>, Option<Progress>, Reached)> {
+fn recorder(
+    options: &ReplayOptions,
+    files: &[FilePlan],
+    (target, server): (&Target, &ServerIdentity),
+) -> Result<(Option<Report>, Option<Progress>, Reached)> {
     let Some(path) = options.report.as_deref() else { return Ok((None, None, Reached::default())) };
     if options.times > 1 {
         if options.resume {
@@ -112,7 +121,7 @@ fn recorder(options: &ReplayOptions, files: &[FilePlan], server: &ServerIdentity
         }
         return Ok((Some(Report::create(path, files)?), None, Reached::default()));
     }
-    let terms = options.terms(files, server);
+    let terms = options.terms(files, server, target);
     if options.resume {
         let (progress, reached, report) = Progress::resume(path, &terms, files)?;
         return Ok((Some(report), Some(progress), reached));

@@ -1,7 +1,7 @@
 //! The command line of `tidegate replay`.
 
 use super::plan::FilePlan;
-use super::target::ServerIdentity;
+use super::target::{ServerIdentity, Target};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,11 +22,15 @@ pub(crate) struct ReplayOptions {
     #[arg(required_unless_present = "keygen")]
     pub files: Vec<PathBuf>,
     /// The server: host:port, or the path of a Unix socket.
-    #[arg(long, required_unless_present_any = ["keygen", "dry_run"])]
+    #[arg(long, required_unless_present_any = ["keygen", "dry_run", "route"])]
     pub to: Option<String>,
     /// User of all sessions on that server.
     #[arg(long, default_value = "root")]
     pub user: String,
+    /// JSON file with other users: {"captured": {"user": "name", "password_file": "path"}}. Sessions of users that it does not name log in as
+    /// --user.
+    #[arg(long, value_name = "FILE")]
+    pub users: Option<PathBuf>,
     /// File with the user's password. Without it, TIDEGATE_REPLAY_PASSWORD of the environment holds, or an empty password.
     #[arg(long)]
     pub password_file: Option<PathBuf>,
@@ -81,6 +85,12 @@ pub(crate) struct ReplayOptions {
     /// Show statements with their values in samples.
     #[arg(long)]
     pub show_literals: bool,
+    /// Say where the statements would go by this configuration file, instead. Nothing is sent.
+    #[arg(long, value_name = "NEW.cnf", conflicts_with_all = ["to", "dry_run", "report", "against"])]
+    pub route: Option<PathBuf>,
+    /// List only those that go elsewhere than by this configuration file.
+    #[arg(long, value_name = "OLD.cnf", requires = "route")]
+    pub route_from: Option<PathBuf>,
     /// Make a key pair instead: writes NAME.key.pem, which opens files, and NAME.pub.pem for CAPTURE START.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["files", "to"])]
     pub keygen: Option<PathBuf>,
@@ -88,7 +98,7 @@ pub(crate) struct ReplayOptions {
 
 impl ReplayOptions {
     /// What must be the same for a replay that is resumed, a line each.
-    pub(super) fn terms(&self, files: &[FilePlan], server: &ServerIdentity) -> String {
+    pub(super) fn terms(&self, files: &[FilePlan], server: &ServerIdentity, target: &Target) -> String {
         let capture = |file: &FilePlan| {
             let header = &file.header;
             format!("capture {} of {}, begun {}, {} bytes", header.name, header.host, header.started_unix_us, file.bytes)
@@ -98,6 +108,7 @@ impl ReplayOptions {
         terms.push(format!("to {}", self.to.as_deref().unwrap_or_default()));
         terms.push(format!("server {}, version {}", server.name, server.version));
         terms.push(format!("user {}", self.user));
+        terms.extend(target.others().map(|(captured, user)| format!("user {user} for {captured}")));
         terms.push(format!("reads-only {}", self.reads_only));
         terms.push(format!("from {}", ms(self.from)));
         terms.push(format!("until {}", ms(self.until)));

@@ -107,7 +107,7 @@ impl<'a> Player<'a> {
     fn begin(&mut self, start: &SessionStart<'_>) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (self.number, self.user, self.schema) = (start.session, text(start.user), text(start.schema).into());
-        match self.stage.target.connect(start.capabilities) {
+        match self.stage.target.connect(&self.user, start.capabilities) {
             Ok(connection) => self.connection = Some(connection),
             Err(e) => return self.ends("cannot log in", &format!("{e:#}")),
         }

@@ -1,9 +1,10 @@
 //! A connection to the server of a replay: commands, and what a reply says.
 
 use admin::client::Client;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use capture::Params;
 use rehearsal::{Answer, AnswerReader, Form};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::codec::put_u16;
@@ -27,12 +28,21 @@ const OWN: Capabilities = Capabilities::MULTI_RESULTS.union(Capabilities::PS_MUL
 pub(crate) struct Target {
     /// `host:port` or a socket's path.
     pub address: String,
-    /// Who logs in.
+    /// Who logs in for most sessions.
+    pub usual: Account,
+    /// Who logs in for sessions of these captured users.
+    pub others: BTreeMap<String, Account>,
+    /// Who vouches for the server.
+    pub ca: Option<PathBuf>,
+}
+
+/// A user of the server.
+#[derive(Clone)]
+pub(crate) struct Account {
+    /// Its name.
     pub user: String,
     /// Its password.
     pub password: Zeroizing<String>,
-    /// Who vouches for the server.
-    pub ca: Option<PathBuf>,
 }
 
 /// See the module.
@@ -51,22 +61,32 @@ pub(crate) struct ServerIdentity {
 }
 
 impl Target {
-    /// Logs in with what of these capabilities changes answers.
+    /// Captured users, each with the user of the server that stands for it, where that is not the usual one.
+    pub(crate) fn others(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.others.iter().map(|(captured, account)| (captured.as_str(), account.user.as_str()))
+    }
+
+    /// Logs in for a captured user, with what of these capabilities changes answers.
     ///
     /// # Errors
     /// The server cannot be reached, or refuses the login.
-    pub(crate) fn connect(&self, capabilities: u64) -> Result<Connection> {
+    pub(crate) fn connect(&self, captured: &str, capabilities: u64) -> Result<Connection> {
         let wanted = OWN.union(Capabilities::from_bits(capabilities & OF_CLIENT.bits()));
-        let client = Client::connect_with(&self.address, &self.user, &self.password, self.ca.as_deref(), wanted)?;
+        let Account { user, password } = self.others.get(captured).unwrap_or(&self.usual);
+        let client = Client::connect_with(&self.address, user, password, self.ca.as_deref(), wanted)?;
         Ok(Connection { client, is_lost: false, is_in_transaction: false })
     }
 
-    /// What the server says of itself.
+    /// What the server says of itself. All users log in for that.
     ///
     /// # Errors
     /// As for [`Target::connect`].
     pub(crate) fn server(&self) -> Result<ServerIdentity> {
-        let mut client = Client::connect(&self.address, &self.user, &self.password, self.ca.as_deref())?;
+        for (captured, user) in self.others() {
+            self.connect(captured, 0).with_context(|| format!("user '{user}' for '{captured}'"))?;
+        }
+        let Account { user, password } = &self.usual;
+        let mut client = Client::connect(&self.address, user, password, self.ca.as_deref())?;
         let limit = admin::client::Limit { bytes: 1 << 20, time: Duration::from_secs(10) };
         let mut value = |sql: &str| -> Result<std::result::Result<String, String>> {
             Ok(client.rows(sql, limit)?.and_then(|rows| rows.into_iter().flatten().flatten().next().ok_or(format!("{sql}: no value"))))
