@@ -327,6 +327,12 @@ impl SessionHandle {
         self.held_until_ms.set(at_ms);
     }
 
+    /// Until when it does (process clock, ms); 0: no longer than it must.
+    #[cfg(test)]
+    pub(crate) fn held_until_ms(&self) -> u64 {
+        self.held_until_ms.get()
+    }
+
     /// The session must leave its server by this time (process clock, ms; `u64::MAX`: it may stay), and so.
     pub(crate) fn leave_by(&self, at_ms: u64, how: Leaving, now_ms: u64) {
         self.leave_at_ms.set(at_ms);

@@ -9,6 +9,7 @@ use crate::workers::mailbox::Mail;
 use crate::workers::shared::Shared;
 use model::fleet::{Bound, Fleet, HostgroupLoad, Layout, Measured};
 use model::{HostgroupId, ServerAddr};
+use session_state::acknowledged::Acknowledged;
 use std::net::IpAddr;
 
 impl Fleet for Control {
@@ -88,12 +89,15 @@ impl Fleet for Control {
 
     fn acknowledged(&self, gtids: &[String]) -> Vec<bool> {
         let asked = gtids.to_vec();
-        let answers = ask_all(self.shared(), move |worker| worker.acknowledged.borrow().which(&asked));
+        let mut answers = ask_all(self.shared(), move |worker| worker.acknowledged.borrow().which(&asked));
+        answers.push(self.shared().elsewhere.acknowledged(|known| known.which(gtids)));
         (0..gtids.len()).map(|place| answers.iter().any(|known| known.get(place) == Some(&true))).collect()
     }
 
     fn acknowledged_lately(&self) -> Vec<String> {
-        ask_all(self.shared(), |worker| worker.acknowledged.borrow().all()).into_iter().flatten().collect()
+        let mut all = ask_all(self.shared(), |worker| worker.acknowledged.borrow().all());
+        all.push(self.shared().elsewhere.acknowledged(Acknowledged::all));
+        all.into_iter().flatten().collect()
     }
 }
 

@@ -28,7 +28,7 @@ use model::HostgroupId;
 use serde::{Deserialize, Serialize};
 use session_state::causal::Writes;
 use session_state::facts::SessionFacts;
-use session_state::pins::Pins;
+use session_state::pins::{PinReason, Pins};
 use session_state::server_info::Family;
 use session_state::state::State;
 use session_state::wants::Wants;
@@ -136,7 +136,9 @@ impl Session {
         } = self;
         let Recovery { again_until_us: _, lost_at_us: _, transcript, reply_hasher: _, replay_until_us: _, assigned_gtid } = recovery;
         let is_at_work = watch.is_some() || fill.is_some() || replaying.is_some() || assigned_gtid.is_some();
-        if is_at_work || stand_ins.is_some() {
+        // A transaction that was lost with its server is said again here: what was said in it does not go along.
+        let is_to_replay = backend.is_none() && recovery.has_more_to_say(&self.at, facts);
+        if is_at_work || is_to_replay || stand_ins.is_some() {
             return None;
         }
         let (client, socket) = client_record(client, handle)?;
@@ -243,6 +245,19 @@ fn client_record(client: &Frontend, handle: &SessionHandle) -> Option<(ClientRec
         login_seq: *login_seq,
     };
     Some((record, link.stream().copy().ok()?))
+}
+
+impl Session {
+    /// A session that came with a backend gives it back, and leaves its server, when it would have there.
+    fn keep_deadlines(&mut self) {
+        let delay_ms = self.at.lane.settings().connection_delay_multiplex_ms;
+        if self.at.pins.set().contains(PinReason::AutoIncrementDelay) {
+            self.handle.hold_backend_until(self.facts.auto_increment_until_ms);
+        } else if self.at.backend.is_some() && self.at.pins.set().is_empty() && delay_ms > 0 {
+            self.handle.hold_backend_until(self.worker.clock.now_ms() + delay_ms);
+        }
+        self.at.leave_idle();
+    }
 }
 
 impl SessionRecord {
@@ -376,6 +391,7 @@ impl SessionRecord {
         // Its pins are none that begin now.
         handle.publish_pins(&session.at.pins);
         session.at.publish_session(&session.client, &session.wants);
+        session.keep_deadlines();
         tokio::task::spawn_local(async move {
             let _slot = slot;
             let end = match self.passage {
@@ -431,6 +447,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Sessions at rest and idle connections of this worker go to the process that takes this one's place.
 pub(crate) fn hand_over(worker: &Rc<Worker>) {
     worker.signal_all(Signal::HandOver);
+    let acknowledged = worker.acknowledged.borrow().all();
+    worker.shared.elsewhere.acknowledge(acknowledged.iter().map(String::as_bytes));
     tokio::task::spawn_local(hand_over_idle(Rc::clone(worker)));
 }
 

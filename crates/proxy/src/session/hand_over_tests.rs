@@ -58,7 +58,7 @@ async fn what_a_session_left_elsewhere_goes_with_it() {
 #[tokio::test]
 async fn a_session_that_is_not_at_rest_stays() {
     type Change = fn(&mut Bed);
-    let cases: [(&str, Change, bool); 7] = [
+    let cases: [(&str, Change, bool); 8] = [
         ("at rest", |_| {}, true),
         ("in a transaction", |bed| bed.ran_and_noted("BEGIN", &ok_open()), true),
         (
@@ -80,11 +80,20 @@ async fn a_session_that_is_not_at_rest_stays() {
             },
             false,
         ),
+        (
+            "with a transaction that was lost and can be said again",
+            |bed| {
+                bed.ran_and_noted("BEGIN", &ok_open());
+                bed.ran_and_noted("INSERT INTO t VALUES (1)", &ok_open());
+                bed.at.backend = None;
+            },
+            false,
+        ),
         ("while collations stand in for its own", |bed| bed.wants.stand_ins = Some(Box::default()), false),
         ("while its backend owes an answer", |bed| bed.at.backend.as_mut().unwrap().start_exchange().unwrap(), false),
     ];
     for (what, change, expected) in cases {
-        let mut bed = Bed::new("").on(MySql);
+        let mut bed = Bed::new("mysql_variables = { transaction_replay = true }").on(MySql);
         change(&mut bed);
         assert_eq!(carried(&bed).is_some(), expected, "{what}");
     }
@@ -134,6 +143,21 @@ async fn a_session_goes_on_in_another_process() {
         assert_eq!(handle.user.borrow().as_ref().map(|user| user.name.to_string()).as_deref(), Some("anna"));
         assert_eq!(worker.shared.user_of(handle.id).as_deref(), Some("anna"), "KILL finds it");
         assert_eq!(worker.shared.frontends.load(Ordering::Acquire), 1);
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test]
+async fn a_backend_is_given_back_when_it_would_have_been() {
+    let all = async {
+        let config = format!("mysql_variables = {{ connection_delay_multiplex_ms = 500 }} {ANNA}");
+        let bed = Bed::new("").on(MySql);
+        let (record, sockets) = carried(&bed).unwrap();
+        let worker = worker(&config);
+        record.resume(&worker, sockets).unwrap();
+        let entries = worker.entries.borrow();
+        let held_until_ms = entries.iter().next().unwrap().1.held_until_ms();
+        assert!(held_until_ms > worker.clock.now_ms() && held_until_ms <= worker.clock.now_ms() + 500);
     };
     LocalSet::new().run_until(all).await;
 }

@@ -3,6 +3,7 @@
 use crate::servers::positions::Position;
 use model::HostgroupId;
 use serde::{Deserialize, Serialize};
+use session_state::acknowledged::Acknowledged;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,6 +25,15 @@ pub struct Holdings {
     /// Where replicas read last.
     #[serde(default)]
     pub(crate) positions: Vec<Position>,
+    /// When rights changed last (process clock, ms).
+    #[serde(default)]
+    pub(crate) rights_changed_ms: u64,
+    /// How often something was defined.
+    #[serde(default)]
+    pub(crate) definitions: u64,
+    /// GTIDs that clients got OK for since the last time.
+    #[serde(default)]
+    pub(crate) acknowledged: Vec<String>,
 }
 
 /// See the module.
@@ -34,6 +44,8 @@ pub(crate) struct OtherProcess(Mutex<There>);
 struct There {
     sessions: HashMap<u64, Box<str>>,
     kill: Option<SendKill>,
+    definitions: u64,
+    acknowledged: Acknowledged,
 }
 
 impl OtherProcess {
@@ -55,6 +67,27 @@ impl OtherProcess {
         if let Some(kill) = &self.there().kill {
             kill(session, is_query);
         }
+    }
+
+    /// Clients got OK for these GTIDs: there, or here while the other process takes over.
+    pub(crate) fn acknowledge<'a>(&self, gtids: impl IntoIterator<Item = &'a [u8]>) {
+        let mut there = self.there();
+        gtids.into_iter().for_each(|gtids| there.acknowledged.add(gtids));
+    }
+
+    /// Asks the GTIDs of [`Self::acknowledge`].
+    pub(crate) fn acknowledged<T>(&self, ask: impl FnOnce(&Acknowledged) -> T) -> T {
+        ask(&self.there().acknowledged)
+    }
+
+    /// They are told to the other process, once.
+    pub(crate) fn take_acknowledged(&self) -> Vec<String> {
+        std::mem::take(&mut self.there().acknowledged).all()
+    }
+
+    /// So often something was defined there; whether that is more than before.
+    pub(crate) fn has_defined(&self, definitions: u64) -> bool {
+        std::mem::replace(&mut self.there().definitions, definitions) < definitions
     }
 
     /// These sessions are there now. Answers the users of those that were not before, and of those that are no more.

@@ -443,7 +443,14 @@ impl Shared {
     pub(crate) fn holdings(&self) -> Holdings {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let sessions = sessions.iter().map(|(id, user)| (*id, user.clone())).collect();
-        Holdings { sessions, connections: self.own_connections(), positions: self.positions.all() }
+        Holdings {
+            sessions,
+            connections: self.own_connections(),
+            positions: self.positions.all(),
+            rights_changed_ms: self.rights_changed_ms.load(Ordering::Acquire),
+            definitions: self.ddl_epoch.load(Ordering::Acquire),
+            acknowledged: self.elsewhere.take_acknowledged(),
+        }
     }
 
     /// This process's connections.
@@ -459,8 +466,14 @@ impl Shared {
 
     /// What the process before still has counts here, in the place of what was counted before.
     pub(crate) fn count_elsewhere(&self, holdings: Holdings, kill: Option<SendKill>) {
-        let Holdings { sessions, connections, positions } = holdings;
+        let Holdings { sessions, connections, positions, rights_changed_ms, definitions, acknowledged } = holdings;
         self.positions.take_over(positions);
+        // The two clocks are one.
+        self.rights_changed_ms.fetch_max(rights_changed_ms, Ordering::AcqRel);
+        if self.elsewhere.has_defined(definitions) {
+            self.anything_was_defined();
+        }
+        self.elsewhere.acknowledge(acknowledged.iter().map(String::as_bytes));
         let there = {
             let here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
             sessions.into_iter().filter(|(id, _)| !here.contains_key(id)).collect()

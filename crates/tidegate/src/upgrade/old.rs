@@ -207,8 +207,9 @@ impl Successor {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let counted = tokio::task::spawn_blocking(move || {
-            let counts = ToHeir::Counted(Box::new(counter.counts()));
-            outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&counts, &[])
+            let last = [ToHeir::Left(counter.holdings()), ToHeir::Counted(Box::new(counter.counts()))];
+            let mut outlet = outlet.lock().unwrap_or_else(PoisonError::into_inner);
+            last.iter().try_for_each(|message| outlet.send(message, &[]))
         });
         if let Ok(Err(e)) = counted.await {
             tracing::warn!("upgrade: the counters were not handed over: {e}");

@@ -52,7 +52,12 @@ impl Session {
 
     async fn look_in_cache(&mut self, key: Option<Key>, form: ResultProtocol) -> Result<bool, End> {
         let (Some(key), Some(ttl_ms)) = (key, self.hand.directions.cache_ttl_ms) else { return Ok(false) };
-        let since_ms = self.worker.shared.rights_changed_ms.load(Ordering::Acquire);
+        let since_ms = if self.worker.shared.has_successor() {
+            // What is revoked in the other process is not known here.
+            self.worker.shared.clock.now_ms() + 1
+        } else {
+            self.worker.shared.rights_changed_ms.load(Ordering::Acquire)
+        };
         let policy = CachePolicy { ttl_ms: u64::from(ttl_ms.get()), keeps_empty: self.hand.directions.cache_empty_result, since_ms };
         let entry = match self.worker.shared.cache.look(key, form, policy, self.worker.shared.clock.now_ms()) {
             Look::Hit(entry) => entry,

@@ -119,6 +119,9 @@ impl Causality {
         if let Some(gtids) = gtids {
             writes.note(&core.end(), began_ms, core.info.flavor, gtids);
             at.worker.acknowledged.borrow_mut().add(gtids);
+            if at.worker.shared.has_successor() {
+                at.worker.shared.elsewhere.acknowledge([&**gtids]);
+            }
         }
         if fails {
             writes.doubt(&core.end(), began_ms, core.info.flavor);
