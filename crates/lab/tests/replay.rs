@@ -21,6 +21,8 @@ lab::each!(
     a_transaction_goes_on_when_its_connection_is_lost,
     executions_are_replayed_with_their_parameters,
     replayed_executions_settle_no_types_for_others,
+    a_statement_prepared_under_other_settings_is_not_repeated,
+    what_the_last_statement_left_is_there_after_a_replay,
     rows_behind_a_cursor_are_not_repeated,
     a_statement_that_waits_is_sent_again,
     other_answers_end_the_transaction,
@@ -185,6 +187,40 @@ fn replayed_executions_settle_no_types_for_others(flavor: Flavor) {
         // As a number it would be nought, and so would 'abc'.
         let found = other.execute(&statement, &[Param::Text("xyz".into())]).unwrap();
         assert_eq!(found.table().unwrap().concat(), [None::<String>; 0]);
+    }
+}
+
+/// Under the settings of now its text would mean something else.
+fn a_statement_prepared_under_other_settings_is_not_repeated(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    bed.servers[0].sql("INSERT INTO test.t VALUES (1, 5)").unwrap();
+    let text = r#"UPDATE t SET v = v + "1" || 0 WHERE i = ?"#;
+    for (then, now) in [("PIPES_AS_CONCAT", ""), ("", "PIPES_AS_CONCAT")] {
+        let mut client = bed.peer(Encoding::Binary).into_client();
+        client.run(format!("SET sql_mode = '{then}'")).unwrap();
+        let statement = client.prepare(text).unwrap();
+        client.run(format!("SET sql_mode = '{now}'")).unwrap();
+        client.run("BEGIN").unwrap();
+        client.execute(&statement, &[Param::Int(1)]).unwrap().check().unwrap();
+        bed.cut();
+        assert_eq!(client.run("COMMIT").unwrap_err().code(), Some(lab::SERVER_LOST), "'{then}' then, '{now}' now");
+    }
+    assert_eq!(bed.value(0, "SELECT v FROM test.t"), "5");
+}
+
+/// FOUND_ROWS() and warnings are of the session's last statement, whatever the replay asks behind it.
+fn what_the_last_statement_left_is_there_after_a_replay(flavor: Flavor) {
+    let bed = Bed::new(flavor, 1, &[]);
+    bed.servers[0].sql("INSERT INTO test.t VALUES (1, 1), (2, 2), (3, 3)").unwrap();
+    for encoding in BOTH {
+        let mut peer = bed.peer(encoding);
+        peer.exec_all(&["BEGIN", "INSERT INTO a(v) VALUES(1)", "SELECT SQL_CALC_FOUND_ROWS i FROM t LIMIT 1"]);
+        bed.cut();
+        assert_eq!(peer.get("SELECT FOUND_ROWS()"), "3", "{encoding:?}");
+        peer.exec_all(&["ROLLBACK", "SET sql_mode = ''", "BEGIN", "INSERT INTO a(v) VALUES('7 pieces')"]);
+        bed.cut();
+        assert_eq!(peer.table("SHOW WARNINGS").len(), 1, "{encoding:?}");
+        peer.exec("ROLLBACK");
     }
 }
 

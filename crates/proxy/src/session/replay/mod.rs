@@ -191,6 +191,11 @@ impl Session {
             said.say_again(&mut self.at, &packets).await?;
         }
         if wants.open.is_some() {
+            // What the session's last statement left is there now, and the question would change it.
+            self.at.backend.ran_for(self.handle.id);
+            let question = Question::Values { expressions: &[], as_bytes: false };
+            let rescued = self.door().will_ask(&[question]).await;
+            rescued.map_err(|e| self.at.lost_before(&e))?;
             wants.want(&mut self.at, usize::MAX, 0).await?;
         }
         Ok(if wants.is_spoilt { ReplayOutcome::Another } else { ReplayOutcome::Done })

@@ -215,7 +215,9 @@ impl Scribe<'_> {
         if ends && self.at.pins.set().contains(PinReason::Transaction) {
             return self.note_chained();
         }
-        if !is_plain {
+        // A replay prepares it under the settings of then, and would make something else of its text.
+        let reads_as_then = *statement.key.mode == *self.client.mode(self.wants, &self.at.worker);
+        if !is_plain || !reads_as_then {
             return self.lose_transcript(Gap::Unrepeatable);
         }
         if !self.needs_place(plan, reply, digest) {
