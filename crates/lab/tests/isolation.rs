@@ -39,6 +39,7 @@ each_flavor!(
     collations_that_no_variable_shows,
     flags_of_a_switch,
     utf8_under_another_old_mode,
+    statements_prepared_under_another_old_mode,
     rows_as_of_a_time,
     user_variables_with_accents,
     texts_with_introducers,

@@ -4,7 +4,7 @@
 
 use hashbrown::HashMap;
 use model::MysqlVariables;
-use sql::{DigestOptions, Grouping, LexMode};
+use sql::{Analysis, DigestOptions, Facts, Grouping, LexMode};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -29,6 +29,13 @@ pub struct Judged<'a> {
     pub sql: &'a [u8],
     /// How it is read.
     pub lex: LexMode,
+}
+
+impl Judged<'_> {
+    /// What stands for the digest in memories: comments that it has are no part of the statement's own key.
+    pub fn key(&self, analysis: &Analysis) -> u64 {
+        if self.rules.keeps_comments() && analysis.facts.contains(Facts::COMMENT) { self.digest.hash } else { analysis.digest }
+    }
 }
 
 impl routing::Digest for Judged<'_> {
@@ -169,6 +176,20 @@ mod tests {
         vars.query_digests_lowercase = true;
         let lower = DigestRules::from_variables(&vars).digest(b"SELECT 1", LexMode::default());
         assert_eq!(&*lower.text, b"select ?");
+    }
+
+    #[test]
+    fn comments_that_are_kept_are_part_of_the_key() {
+        let key = |sql: &[u8], keeps: bool| {
+            let rules = DigestRules::from_variables(&MysqlVariables { query_digests_keep_comment: keeps, ..Default::default() });
+            let lex = LexMode::default();
+            let digest = rules.digest(sql, lex);
+            Judged { digest: &digest, rules: &rules, sql, lex }.key(&sql::analyze(sql, lex))
+        };
+        let (one, other): (&[u8], &[u8]) = (b"/* to_writer */ SELECT 1", b"/* to_reader */ SELECT 1");
+        assert_eq!(key(one, false), key(other, false));
+        assert_ne!(key(one, true), key(other, true));
+        assert_eq!(key(b"SELECT 1", true), key(b"SELECT 1", false));
     }
 
     #[test]

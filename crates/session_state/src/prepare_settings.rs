@@ -3,7 +3,7 @@
 use crate::pins::Pins;
 use crate::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, Variables};
 use crate::statement_key::ValuesAtPrepare;
-use crate::wants::Wants;
+use crate::wants::{DECIDE_CHARSETS, Wants};
 use sql::{Analysis, Facts};
 use wire::codec::{Reader, put_lenenc_bytes};
 
@@ -50,7 +50,8 @@ pub fn head(mode: &[u8]) -> impl Iterator<Item = &[u8]> {
     mode.splitn(MODE.len() + 1, |byte| *byte == 0).take(MODE.len())
 }
 
-/// The session variables that decide at PREPARE, joined. With `with_others` they include those that decide on MySQL only.
+/// The session variables that decide at PREPARE, joined: those of [`MODE`], those that decide what names of character sets mean, and
+/// `with_others` those that decide on MySQL only.
 pub fn join(variables: &Variables, ignores_space: bool, with_others: bool) -> Vec<u8> {
     let mut mode = Vec::new();
     for name in MODE {
@@ -59,7 +60,7 @@ pub fn join(variables: &Variables, ignores_space: bool, with_others: bool) -> Ve
     }
     // MariaDB adds it to sql_mode by itself.
     mode.push(u8::from(ignores_space));
-    for (name, value) in variables.entries().iter().filter(|(name, _)| with_others && decides(name)) {
+    for (name, value) in variables.entries().iter().filter(|(name, _)| decides(name, with_others)) {
         put_lenenc_bytes(&mut mode, name.as_bytes());
         put_lenenc_bytes(&mut mode, value);
     }
@@ -73,7 +74,7 @@ fn split(mode: &[u8], now: &Variables, with_others: bool) -> Variables {
     for (name, value) in MODE.iter().zip(parts.by_ref()) {
         then.set(name, Some(value).filter(|value| !value.is_empty()));
     }
-    for (name, _) in now.entries().iter().filter(|(name, _)| with_others && decides(name)) {
+    for (name, _) in now.entries().iter().filter(|(name, _)| decides(name, with_others)) {
         then.set(name, None);
     }
     let mut others = Reader::new(parts.next().and_then(|rest| rest.get(1..)).unwrap_or_default());
@@ -83,8 +84,11 @@ fn split(mode: &[u8], now: &Variables, with_others: bool) -> Variables {
     then
 }
 
-/// Does this variable, which is none of [`MODE`], decide at PREPARE on MySQL?
-fn decides(name: &str) -> bool {
+/// Does this variable, which is none of [`MODE`], decide at PREPARE, on MySQL (`with_others`) or everywhere?
+fn decides(name: &str, with_others: bool) -> bool {
+    if !with_others {
+        return DECIDE_CHARSETS.contains(&name);
+    }
     let is_later = LATER.contains(&name) || LATER_ALL.iter().any(|family| name.starts_with(family)) || name.ends_with("_timeout");
     !(is_later || MODE.contains(&name) || CHARSETS.contains(&name))
 }
@@ -116,6 +120,10 @@ mod tests {
         assert_eq!(join(&plain, true, true), [0, 0, 0, 0, 0, 0, 1]);
         assert_eq!(join(&variables(&[("lc_time_names", "de_DE")]), false, false), [0; 7]);
         assert_eq!(split(&[0; 7], &plain, true), plain);
+        // They say what `utf8` is, and the collation of a character set that has none, on MariaDB too.
+        let charsets = variables(&[("old_mode", "")]);
+        assert_ne!(join(&charsets, false, false), [0; 7]);
+        assert_eq!(split(&join(&charsets, false, false), &Variables::default(), false), charsets);
         let others = variables(&[("lc_time_names", "de_DE")]);
         assert_eq!(split(&[0; 7], &others, false), others);
     }

@@ -259,6 +259,27 @@ pub(super) fn utf8_under_another_old_mode(world: &World) {
     }
 }
 
+/// A prepared statement means what `utf8` was at its PREPARE, whoever has prepared the same text since.
+pub(super) fn statements_prepared_under_another_old_mode(world: &World) {
+    if world.is_mysql() {
+        return;
+    }
+    let (mut a, mut b) = world.pair();
+    let text = "SELECT HEX(CONVERT(_utf8mb4 0xF09F9880 USING utf8))";
+    let of_a = a.prepare(text).unwrap();
+    let run = |peer: &mut Peer, statement| peer.execute(statement, &[]).unwrap().scalar().unwrap().unwrap();
+    assert_eq!(run(&mut a, &of_a), "3F");
+    b.exec("SET old_mode = ''");
+    let of_b = b.prepare(text).unwrap();
+    for _ in 0..2 {
+        assert_eq!(run(&mut b, &of_b), "F09F9880");
+        assert_eq!(run(&mut a, &of_a), "3F");
+    }
+    a.exec("SET old_mode = ''");
+    b.disturb();
+    assert_eq!(run(&mut a, &of_a), "3F");
+}
+
 /// MariaDB reads the time by the session's time zone of then.
 pub(super) fn rows_as_of_a_time(world: &World) {
     if world.is_mysql() {

@@ -192,6 +192,44 @@ fn a_temporary_table_draws_statements() {
     }
 }
 
+/// COM_SET_OPTION holds for the connections that a session left elsewhere, too; sessions of the other kind do not get them.
+#[test]
+fn an_option_reaches_what_was_left_elsewhere() {
+    let there = [("match_digest", "there".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let proxy = proxy(&[&there]).start().unwrap();
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    let two = "SELECT 1 AS there; SELECT 2";
+    assert_eq!(peer.get("SELECT GET_LOCK('there', 0)"), "1");
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 1);
+    assert_eq!(peer.fails(two), 1064);
+    peer.set_option(0).unwrap().check().unwrap();
+    assert_eq!(peer.exec(two).results.len(), 2);
+    assert_eq!(peer.get("SELECT RELEASE_LOCK('there')"), "1");
+    wait::until("the pin to end", LIMIT, || pins(&proxy).is_empty().then_some(())).unwrap();
+    let mut plain = Peer::through(&proxy, Encoding::Text);
+    assert_eq!(plain.fails(two), 1064);
+}
+
+/// A reset and a change of user are answered when locks elsewhere are free.
+#[test]
+fn locks_elsewhere_are_free_when_a_reset_is_answered() {
+    let there = [("match_digest", "there".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
+    let proxy = proxy(&[&there]).start().unwrap();
+    let (mut peer, mut other) = (Peer::through(&proxy, Encoding::Text), Peer::through(&proxy, Encoding::Text));
+    for _ in 0..20 {
+        assert_eq!(peer.get("SELECT GET_LOCK('there', 0)"), "1");
+        peer.disturb();
+        peer.reset_connection().unwrap().check().unwrap();
+        assert_eq!(other.get("SELECT GET_LOCK('there', 0)"), "1");
+        assert_eq!(other.get("SELECT RELEASE_LOCK('there')"), "1");
+        assert_eq!(peer.get("SELECT GET_LOCK('there', 0)"), "1");
+        peer.disturb();
+        peer.change_user(&proxy.options("app", "app-pass").database("test")).unwrap();
+        assert_eq!(other.get("SELECT GET_LOCK('there', 0)"), "1");
+        assert_eq!(other.get("SELECT RELEASE_LOCK('there')"), "1");
+    }
+}
+
 /// State that a reader keeps for a session does not keep the session from writing on the writer.
 #[test]
 fn a_session_that_left_something_on_a_reader_writes() {

@@ -99,6 +99,9 @@ fn the_next_query_begins_where_a_rule_says() {
         let went =
             ["AS a", "AS first", "AS a", "AS a", "AS back", "AS a"].map(|name| hostgroup(&mut peer, &format!("SELECT @@port {name}")));
         assert_eq!(went, [1, 1, 2, 2, 2, 1], "{:?}", peer.encoding);
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS first"), 1);
+        peer.reset_connection().unwrap().check().unwrap();
+        assert_eq!(hostgroup(&mut peer, "SELECT @@port AS a"), 1, "a reset begins the rules anew");
     }
 }
 

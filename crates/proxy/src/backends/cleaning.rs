@@ -64,7 +64,7 @@ pub(crate) fn outlives_reset(backend: &Backend, pins: PinSet) -> bool {
 }
 
 /// The session is gone and left a backend with state on it: end what runs, roll back, give back or close.
-pub(crate) async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, pins: PinSet, running: bool) {
+pub(crate) async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend, pins: PinSet, running: bool) {
     if running && worker.snapshot().vars.kill_backend_connection_when_disconnect {
         return end_connection(worker, pool, backend).await;
     }
@@ -74,16 +74,28 @@ pub(crate) async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut bac
     if running || outlives_reset(&backend, pins) || backend.core.has_assigned_gtid {
         return drop(backend);
     }
-    let reset = if Safety::ResetOnRelease.is_off() { Ok(()) } else { reset(&worker, &mut backend, false).await };
-    match reset {
-        Ok(()) => pool.release(&worker, backend),
-        // It was closed from without, perhaps, and its server keeps what is open there.
+    if Safety::ResetOnRelease.is_off() {
+        return pool.release(&worker, backend);
+    }
+    if let Some(backend) = cleaned(&worker, &pool, backend, pins).await {
+        pool.release(&worker, backend);
+    }
+}
+
+/// A backend that had these pins, reset. None: it is closed. If its connection failed, what its server keeps open there is ended in
+/// the background.
+pub(crate) async fn cleaned(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, mut backend: Backend, pins: PinSet) -> Option<Backend> {
+    match reset(worker, &mut backend, false).await {
+        Ok(()) => return Some(backend),
+        // It was closed from without, perhaps.
         Err(ResetError::Failed) if (backend.is_owed() || !pins.without(WISHES).is_empty()) && !backend.core.server.is_severed() => {
-            end_lost_connection(worker, pool, backend, Loss::Closed).await;
+            tokio::task::spawn_local(end_lost_connection(Rc::clone(worker), Rc::clone(pool), backend, Loss::Closed));
         }
         Err(_) => {}
     }
+    None
 }
+
 /// Closes these statements on an idle backend, pings it and puts it back, or closes it.
 pub(crate) async fn ping(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, statements: Vec<u32>) {
     let limit = Duration::from_millis(worker.snapshot().vars.ping_timeout_server);

@@ -43,18 +43,19 @@ const NOT_A_DEFAULT: &[&str] = &[
     "warning_count",
 ];
 
-/// Connections that are alike: server and its version, user, whether interactive.
-type DefaultsKey = (ServerKey, String, String, bool);
+/// Connections that are alike: server and its version, user, the proxy's `init_connect`, whether interactive.
+type DefaultsKey = (ServerKey, String, String, Option<Box<str>>, bool);
 
 /// What fresh connections had, and when that was asked.
 #[derive(Default)]
 pub(crate) struct Defaults(HashMap<DefaultsKey, (u64, Variables)>);
 
-/// Learns a fresh connection's defaults; `has_init_connect` where the proxy ran one of its own.
+/// Learns a fresh connection's defaults, behind what the proxy ran as its own `init_connect`.
 ///
 /// # Errors
 /// The connection failed.
-pub(crate) async fn learn(worker: &Worker, backend: &mut Backend, has_init_connect: bool) -> std::io::Result<()> {
+pub(crate) async fn learn(worker: &Worker, backend: &mut Backend, init_connect: Option<Box<str>>) -> std::io::Result<()> {
+    let has_init_connect = init_connect.is_some();
     let is_mariadb = backend.core.info.flavor == Flavor::MariaDb;
     // 1 when there is something: MariaDB limits users by a variable.
     let question = if is_mariadb {
@@ -72,7 +73,7 @@ pub(crate) async fn learn(worker: &Worker, backend: &mut Backend, has_init_conne
     }
     let (core, now_ms) = (&backend.core, worker.shared.clock.now_ms());
     let lane = &core.lane;
-    let whose = (core.server.key.clone(), core.info.version.clone(), lane.user.name.to_string(), is_interactive);
+    let whose = (core.server.key.clone(), core.info.version.clone(), lane.user.name.to_string(), init_connect, is_interactive);
     let kept = worker.defaults.borrow().0.get(&whose).filter(|(at_ms, _)| at_ms + KEPT_MS > now_ms).map(|(_, kept)| kept.clone());
     let defaults = match kept {
         Some(kept) => kept,

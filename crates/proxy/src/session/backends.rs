@@ -9,7 +9,7 @@ use super::guard::guarded;
 use super::route::{Router, StatementText};
 use super::take_up::take_up_any;
 use crate::backends::backend::{self, Backend, BackendRecord, Numbers};
-use crate::backends::cleaning;
+use crate::backends::{cleaning, connect};
 use crate::clients::session_handle::{Leaving, PinnedElsewhere, SessionHandle};
 use crate::hostgroups::lane::Lane;
 use crate::hostgroups::pool::HostgroupPool;
@@ -31,6 +31,9 @@ use session_state::wants::Wants;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
 
@@ -153,9 +156,32 @@ impl Places {
 
     /// What was left elsewhere is cleaned up or closed, in the background.
     pub(super) fn abandon(self, worker: &Rc<Worker>) {
-        for place in self.0 {
-            if let Some(backend) = place.backend {
-                tokio::task::spawn_local(cleaning::abandon(Rc::clone(worker), place.pool, backend, place.pins.set(), false));
+        self.cleaning(worker).for_each(drop);
+    }
+
+    /// The same, waited for as long as a reset may take: locks are free before the client hears that they are.
+    pub(super) async fn clean(self, worker: &Rc<Worker>) {
+        let until = Instant::now() + Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
+        let all: Vec<_> = self.cleaning(worker).collect();
+        for cleaning in all {
+            let _ = tokio::time::timeout_at(until, cleaning).await;
+        }
+    }
+
+    fn cleaning(self, worker: &Rc<Worker>) -> impl Iterator<Item = JoinHandle<()>> {
+        let left = self.0.into_iter().filter_map(|Place { pool, backend, pins }| Some((pool, backend?, pins.set())));
+        left.map(|(pool, backend, pins)| tokio::task::spawn_local(cleaning::abandon(Rc::clone(worker), pool, backend, pins, false)))
+    }
+
+    /// What was left elsewhere is of a session of this class from here on, as COM_SET_OPTION has it. What does not follow is lost.
+    pub(super) async fn become_of(&mut self, class: Class, worker: &Worker) {
+        let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
+        let several = class.capabilities().contains(Capabilities::MULTI_STATEMENTS);
+        for place in &mut self.0 {
+            let Some(mut backend) = place.backend.take() else { continue };
+            if let Ok(Ok(())) = tokio::time::timeout(limit, connect::allow_several(worker, &mut backend, several)).await {
+                backend.core.lane.class = class;
+                place.backend = Some(backend);
             }
         }
     }

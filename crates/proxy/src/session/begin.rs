@@ -55,7 +55,8 @@ impl Session {
         }
         if let Some(schema) = self.wants.state.schema.clone() {
             let (epoch, now) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.clock.now_ms());
-            let known = self.worker.memory.borrow().schema_is_valid(&self.at.user.name, &schema, epoch, now);
+            let whose = (&*self.at.user.name, self.hostgroup_for_schema(&schema));
+            let known = self.worker.memory.borrow().schema_is_valid(whose, &schema, epoch, now);
             if !known {
                 self.ask_for_schema(&schema).await?;
             }
@@ -94,7 +95,8 @@ impl Session {
                     return Err(End::Refused(e.to_string()));
                 }
                 let now = self.worker.clock.now_ms();
-                self.worker.memory.borrow_mut().learn_schema(&self.at.user.name, schema, epoch, now);
+                let whose = (&*self.at.user.name, self.at.pool.shared.id);
+                self.worker.memory.borrow_mut().learn_schema(whose, schema, epoch, now);
             }
             // Lost, or silent: no reason to turn a client away.
             Ok(Err(_)) | Err(_) => self.at.discard_backend(),
@@ -102,12 +104,11 @@ impl Session {
         Ok(())
     }
 
-    /// All that a reset forgets.
+    /// All that a reset forgets, but for what was left on servers.
     pub(super) fn drop_session_state(&mut self) {
-        if let Some(places) = self.at.places.take() {
-            places.abandon(&self.at.worker);
-        }
         self.at.pins.clear();
+        // The next one's statements go through the rules from their begin.
+        self.hand.flag_in = 0;
         self.recovery.transcript = None;
         self.recovery.drop_gtid(&self.at, false);
         if let Some(writes) = &mut self.causal.writes {

@@ -28,14 +28,14 @@ impl Session {
         let payload = self.client.payload(command).to_vec();
         // The old user's backends are cleaned whatever comes: the session never sees them again.
         if let Some(places) = self.at.places.take() {
-            places.abandon(&self.at.worker);
+            places.clean(&self.worker).await;
         }
         let pins = self.at.pins.set();
         self.at.pins.clear();
         self.recovery.drop_gtid(&self.at, false);
-        if let Some(mut backend) = self.at.backend.take()
+        if let Some(backend) = self.at.backend.take()
             && !outlives_reset(&backend, pins)
-            && cleaning::reset(&self.worker, &mut backend, false).await.is_ok()
+            && let Some(backend) = cleaning::cleaned(&self.worker, &self.at.pool, backend, pins).await
         {
             self.at.pool.release_to(&self.worker, &self.at.lane, backend);
         }

@@ -12,6 +12,7 @@ use super::plan::Plan;
 use crate::backends::cleaning::{self, outlives_reset};
 use crate::logs::audit::AuditEvent;
 use crate::workers::mailbox::KillKind;
+use session_state::class::Class;
 use session_state::pins::PinReason;
 use sql::{Analysis, Facts, Kind};
 use wire::codes;
@@ -217,6 +218,11 @@ impl Session {
         if self.client.caps.contains(Capabilities::MULTI_STATEMENTS) == on {
             return self.client.send_eof(&mut self.at).await;
         }
+        if let Some(places) = self.at.places.as_deref_mut() {
+            let mut caps = self.client.caps;
+            caps.set(Capabilities::MULTI_STATEMENTS, on);
+            places.become_of(Class::of(caps), &self.worker).await;
+        }
         if self.at.backend.is_some() {
             // The pinned backend follows; it changes its class with the session.
             let analysis = Analysis::of_command(command.byte);
@@ -239,12 +245,15 @@ impl Session {
     /// COM_RESET_CONNECTION: as after the login, but for the schema.
     async fn reset_connection(&mut self) -> Result<(), End> {
         let (pins, now) = (self.at.pins.set(), self.worker.clock.now_ms());
+        if let Some(places) = self.at.places.take() {
+            places.clean(&self.worker).await;
+        }
         self.drop_session_state();
         // A role, which no server takes back with a reset, keeps its connection.
         let keeps_role = pins.contains(PinReason::Role) && !pins.contains(PinReason::Xa);
-        if let Some(mut backend) = self.at.backend.take()
+        if let Some(backend) = self.at.backend.take()
             && (keeps_role || !outlives_reset(&backend, pins))
-            && cleaning::reset(&self.worker, &mut backend, false).await.is_ok()
+            && let Some(backend) = cleaning::cleaned(&self.worker, &self.at.pool, backend, pins).await
         {
             if keeps_role {
                 self.at.pins.begin(PinReason::Role, now, 0);

@@ -46,6 +46,14 @@ async fn several_statements_at_once_are_another_class() {
 }
 
 #[tokio::test]
+async fn a_reset_begins_the_rules_anew() {
+    let mut bed = Bed::new("");
+    bed.hand.flag_in = 7;
+    bed.serve(Command::ResetConnection, b"").await.unwrap();
+    assert_eq!(bed.hand.flag_in, 0);
+}
+
+#[tokio::test]
 async fn a_statement_goes_to_the_server_and_its_answer_to_the_client() {
     let rows = result_of(&[&["1"], &["2"]]);
     for (text, reply, is_held) in [

@@ -183,16 +183,21 @@ impl Session {
 
     /// As [`AtHand::direct_home`], for a schema that is entered by a command or at the login: to where a `USE` of it goes.
     pub(super) async fn direct_for_schema(&mut self, schema: &[u8]) {
-        let mut hostgroup = self.at.user.default_hostgroup;
-        let in_force = self.worker.in_force();
-        if !in_force.is_plain() {
-            let text = [b"USE ", quoted(schema).as_slice()].concat();
-            let analysis = self.worker.analyze(&text, self.wants.lex);
-            let statement = StatementText { text: &text, analysis: &analysis, phase: TextCommand::Query };
-            hostgroup = self.router().decide(&in_force, statement, None).hostgroup;
-        }
+        let hostgroup = self.hostgroup_for_schema(schema);
         self.hand.forget_directions(&self.at);
         self.door().travel(hostgroup).await;
+    }
+
+    /// Where a `USE` of this schema goes.
+    pub(super) fn hostgroup_for_schema(&self, schema: &[u8]) -> HostgroupId {
+        let in_force = self.worker.in_force();
+        if in_force.is_plain() {
+            return self.at.user.default_hostgroup;
+        }
+        let text = [b"USE ", quoted(schema).as_slice()].concat();
+        let analysis = self.worker.analyze(&text, self.wants.lex);
+        let statement = StatementText { text: &text, analysis: &analysis, phase: TextCommand::Query };
+        self.router().decide(&in_force, statement, None).hostgroup
     }
 
     /// Does what was decided, up to running the statement.
@@ -450,7 +455,7 @@ impl Router<'_> {
             client_addr: self.client.addr.as_deref(),
             proxy_addr: &self.client.proxy_addr.0,
             proxy_port: self.client.proxy_addr.1,
-            digest_key: analysis.digest,
+            digest_key: digest.key(analysis),
             digest,
             text,
             flag_in: asked.flag_in,

@@ -10,7 +10,7 @@ use session_state::pins::{PinReason, WISHES};
 use session_state::setting::AUTOCOMMIT;
 use session_state::setting::{Change, assignments, changes_another, lost_schema};
 use session_state::state::{CHARSETS, CLIENT_COLLATION, NAMED_COLLATIONS, RESULTS_COLLATION, assignment_rank, canonical, displaced_by};
-use session_state::tracked::UNCARRIED;
+use session_state::tracked::{UNCARRIED, is_of_no_session};
 use session_state::words::contains;
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
@@ -240,7 +240,8 @@ impl Effects<'_> {
 
     /// Variables that the statement changed and the server did not report: those that others change along with them. MariaDB reports
     /// nothing after `SET @@name = ...` either. While the client's own tracking settings are in force, the server reports only what
-    /// the client tracks, and a server that does not track sessions reports nothing: all that the text assigns is asked for.
+    /// the client tracks, and a server that does not track sessions reports nothing: all that the text assigns is asked for. MySQL
+    /// reports the variables that it had when it was asked for them first; one that a plugin brought later is a change without a name.
     fn untold(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
         let clients = self.at.backend.tells_by_clients_wish();
         let is_silent = self.at.tracks_nothing();
@@ -271,7 +272,8 @@ impl Effects<'_> {
         let told = |name: &str| is_told(name) || displaced_by(name).is_some_and(|other| is_told(other) && other.starts_with("collation_"));
         let is_untold =
             |name: &String| !told(name) && (clients || !name.starts_with("session_track_")) && is_variable_name(name.as_bytes());
-        names.into_iter().filter(|name| may_be_silent && is_untold(name)).chain(changed_along).collect()
+        let is_asked = |name: &String| is_untold(name) && (may_be_silent || reply.state_change && !is_of_no_session(name));
+        names.into_iter().filter(is_asked).chain(changed_along).collect()
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 type RandomMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// A user and a schema.
-type SchemaKey = (Box<str>, Box<[u8]>);
+type SchemaKey = (Box<str>, HostgroupId, Box<[u8]>);
 
 /// Answer to COM_STMT_PREPARE, as the server gave it.
 pub(crate) struct PrepareReply {
@@ -273,17 +273,17 @@ impl Memory {
     }
 
     /// Was this schema open to this user a moment ago, and nothing was defined or granted since?
-    pub(crate) fn schema_is_valid(&self, user: &str, schema: &[u8], ddl_epoch: u64, now_ms: u64) -> bool {
-        let known = self.schemas.get(&(user.into(), schema.into()));
+    pub(crate) fn schema_is_valid(&self, (user, at): (&str, HostgroupId), schema: &[u8], ddl_epoch: u64, now_ms: u64) -> bool {
+        let known = self.schemas.get(&(user.into(), at, schema.into()));
         known.is_some_and(|(epoch, at_ms)| *epoch == ddl_epoch && now_ms.saturating_sub(*at_ms) <= SCHEMA_AGE_MS)
     }
 
-    /// A server let this user into this schema.
-    pub(crate) fn learn_schema(&mut self, user: &str, schema: &[u8], ddl_epoch: u64, now_ms: u64) {
+    /// A server of this hostgroup let this user into this schema.
+    pub(crate) fn learn_schema(&mut self, (user, at): (&str, HostgroupId), schema: &[u8], ddl_epoch: u64, now_ms: u64) {
         if self.schemas.len() >= MAX_SCHEMAS {
             self.schemas.clear();
         }
-        self.schemas.insert((user.into(), schema.into()), (ddl_epoch, now_ms));
+        self.schemas.insert((user.into(), at, schema.into()), (ddl_epoch, now_ms));
     }
 
     /// Whether this is the first that is heard of a collation which the servers do not know.
@@ -461,12 +461,13 @@ mod tests {
 
     #[test]
     fn a_schema_is_open_until_something_is_defined_or_granted() {
-        let mut memory = Memory::default();
-        memory.learn_schema("anna", b"s", 3, 10);
-        assert!(memory.schema_is_valid("anna", b"s", 3, 10 + SCHEMA_AGE_MS));
-        assert!(!memory.schema_is_valid("anna", b"s", 3, 11 + SCHEMA_AGE_MS));
-        assert!(!memory.schema_is_valid("anna", b"s", 4, 10));
-        assert!(!memory.schema_is_valid("berta", b"s", 3, 10));
+        let (mut memory, anna) = (Memory::default(), ("anna", HostgroupId(1)));
+        memory.learn_schema(anna, b"s", 3, 10);
+        assert!(memory.schema_is_valid(anna, b"s", 3, 10 + SCHEMA_AGE_MS));
+        assert!(!memory.schema_is_valid(anna, b"s", 3, 11 + SCHEMA_AGE_MS));
+        assert!(!memory.schema_is_valid(anna, b"s", 4, 10));
+        assert!(!memory.schema_is_valid(("berta", HostgroupId(1)), b"s", 3, 10));
+        assert!(!memory.schema_is_valid(("anna", HostgroupId(2)), b"s", 3, 10));
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod error;
 mod ready;
 
 pub(crate) use error::ConnectError;
-pub(crate) use ready::{make_ready, our_tracking, prepare_again};
+pub(crate) use ready::{allow_several, make_ready, our_tracking, prepare_again};
 
 use crate::backends::backend::Backend;
 use crate::backends::proven::Proven;

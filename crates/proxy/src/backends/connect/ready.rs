@@ -17,12 +17,12 @@ use wire::reply::ReplyKind;
 /// What runs on a connection before it serves sessions; it may take as long as any statement.
 pub(crate) async fn make_ready(worker: &Worker, backend: &mut Backend, collation: u8) -> Result<(), ConnectError> {
     let is_first = backend.core.info.tracking.get().is_none();
-    let has_init_connect = prepare(worker, backend).await?;
+    let init_connect = prepare(worker, backend).await?;
     if is_first {
         // What the server takes a collation for was only known by its version so far.
         set_charset_state(backend, collation);
     }
-    defaults::learn(worker, backend, has_init_connect).await?;
+    defaults::learn(worker, backend, init_connect).await?;
     note_autocommit(backend);
     worker.shared.info.set(ServerInfo::clone(&backend.core.info));
     Ok(())
@@ -45,16 +45,16 @@ fn note_autocommit(backend: &mut Backend) {
 /// # Errors
 /// The connection is of no use any more.
 pub(crate) async fn prepare_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
-    if prepare(worker, backend).await? {
+    if prepare(worker, backend).await?.is_some() {
         // It may have said SET NAMES.
         backend.core.held.charsets_changed_unseen();
     }
     Ok(defaults::restore(worker, backend).await?)
 }
 
-/// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`. Returns whether there
-/// is an `init_connect`.
-async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, ConnectError> {
+/// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`. Returns the
+/// `init_connect` that ran.
+async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<Option<Box<str>>, ConnectError> {
     let set = our_tracking(worker, backend).await?;
     let tracking = match &*set {
         "" => Tracking::None,
@@ -75,7 +75,7 @@ async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, Connect
     let hostgroup = snapshot.hostgroup(backend.core.lane.hostgroup);
     if let Some(sql) = hostgroup.map(|h| &*h.attributes.init_connect).filter(|sql| !sql.is_empty()) {
         // A session whose client did not ask for it must not have several statements in a text.
-        let widens = is_several(sql) && !backend.core.caps.contains(Capabilities::MULTI_STATEMENTS);
+        let widens = is_several(sql) && !backend.core.lane.class.capabilities().contains(Capabilities::MULTI_STATEMENTS);
         if widens {
             allow_several(worker, backend, true).await?;
         }
@@ -86,9 +86,9 @@ async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, Connect
         if widens {
             allow_several(worker, backend, false).await?;
         }
-        return Ok(true);
+        return Ok(Some(sql.into()));
     }
-    Ok(false)
+    Ok(None)
 }
 
 /// Whether a text may have several statements; one more semicolon at its end makes none.
@@ -97,12 +97,15 @@ fn is_several(sql: &str) -> bool {
 }
 
 /// Whether the connection takes texts with several statements from here on.
-async fn allow_several(worker: &Worker, backend: &mut Backend, is_allowed: bool) -> Result<(), ConnectError> {
+///
+/// # Errors
+/// The connection failed, or the server refused.
+pub(crate) async fn allow_several(worker: &Worker, backend: &mut Backend, is_allowed: bool) -> Result<(), ConnectError> {
     // MYSQL_OPTION_MULTI_STATEMENTS_ON and _OFF.
     let option = u16::from(!is_allowed);
     backend.send(Command::SetOption, &option.to_le_bytes()).await?;
     match backend.collect(ReplyKind::Simple, false, &worker.buffers).await?.error {
-        Some(e) => Err(ConnectError::Unfit(format!("init_connect needs COM_SET_OPTION, which failed: {e}"))),
+        Some(e) => Err(ConnectError::Unfit(format!("COM_SET_OPTION failed: {e}"))),
         None => Ok(()),
     }
 }
