@@ -3,8 +3,9 @@
 use super::common::{LIMIT, Peer};
 use super::{hostgroup, proxy, servers, sessions};
 use lab::client::{Encoding, Execution, Outcome, Param, ResultSet};
+use lab::fault::Relay;
 use lab::tidegate::Setting;
-use lab::{Client, Tidegate, wait};
+use lab::{Client, ConnectOptions, Tidegate, wait};
 use wire::command::Command;
 
 const SPLIT: (&str, &str) = ("attributes", r#"{"read_write_split": {"writer": 1, "reader": 2}}"#);
@@ -199,34 +200,54 @@ fn an_option_reaches_what_was_left_elsewhere() {
     let proxy = proxy(&[&there]).start().unwrap();
     let mut peer = Peer::through(&proxy, Encoding::Text);
     let two = "SELECT 1 AS there; SELECT 2";
-    assert_eq!(peer.get("SELECT GET_LOCK('there', 0)"), "1");
+    assert_eq!(peer.get("SELECT GET_LOCK('place', 0) AS there"), "1");
     assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 1);
     assert_eq!(peer.fails(two), 1064);
+    assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 1);
     peer.set_option(0).unwrap().check().unwrap();
     assert_eq!(peer.exec(two).results.len(), 2);
-    assert_eq!(peer.get("SELECT RELEASE_LOCK('there')"), "1");
+    assert_eq!(peer.get("SELECT RELEASE_LOCK('place') AS there"), "1");
     wait::until("the pin to end", LIMIT, || pins(&proxy).is_empty().then_some(())).unwrap();
     let mut plain = Peer::through(&proxy, Encoding::Text);
     assert_eq!(plain.fails(two), 1064);
 }
 
-/// A reset and a change of user are answered when locks elsewhere are free.
+/// Locks are free when a reset or a change of user is answered, also in other hostgroups; and soon where only the proxy has lost the
+/// connection.
 #[test]
-fn locks_elsewhere_are_free_when_a_reset_is_answered() {
+fn locks_are_free_when_a_reset_is_answered() {
+    let [one, two] = servers();
+    let relay = Relay::to(&two.address()).unwrap();
     let there = [("match_digest", "there".into()), ("destination_hostgroup", 2.into()), ("apply", 1.into())];
-    let proxy = proxy(&[&there]).start().unwrap();
-    let (mut peer, mut other) = (Peer::through(&proxy, Encoding::Text), Peer::through(&proxy, Encoding::Text));
-    for _ in 0..20 {
-        assert_eq!(peer.get("SELECT GET_LOCK('there', 0)"), "1");
+    let proxy = Tidegate::builder()
+        .backend(1, one)
+        .server(2, "127.0.0.1", relay.port())
+        .user("app", "app-pass", 1)
+        .variable("threads", 1)
+        .variable("monitor_enabled", false)
+        .rules(&[&there])
+        .start()
+        .unwrap();
+    // It has certainly run for longer than connections that are opened from now on: it counts whole seconds.
+    let uptime = || two.sql("SHOW GLOBAL STATUS LIKE 'Uptime'").unwrap().rows().unwrap().field(0, "Value").unwrap();
+    wait::until("the server to have run for a while", LIMIT, || (uptime().parse::<u64>().unwrap() >= 3).then_some(())).unwrap();
+    let is_free = || two.scalar("SELECT IS_FREE_LOCK('place')").unwrap().as_deref() == Some("1");
+    let options = proxy.options("app", "app-pass").database("test").timeout(LIMIT);
+    let resets: [fn(&mut Peer, &ConnectOptions); 2] =
+        [|peer, _| drop(peer.reset_connection().unwrap().check().unwrap()), |peer, options| peer.change_user(options).map(drop).unwrap()];
+    for reset in resets {
+        let mut peer = Peer::with(&options, Encoding::Text);
+        assert_eq!(peer.get("SELECT GET_LOCK('place', 0) AS there"), "1");
         peer.disturb();
-        peer.reset_connection().unwrap().check().unwrap();
-        assert_eq!(other.get("SELECT GET_LOCK('there', 0)"), "1");
-        assert_eq!(other.get("SELECT RELEASE_LOCK('there')"), "1");
-        assert_eq!(peer.get("SELECT GET_LOCK('there', 0)"), "1");
-        peer.disturb();
-        peer.change_user(&proxy.options("app", "app-pass").database("test")).unwrap();
-        assert_eq!(other.get("SELECT GET_LOCK('there', 0)"), "1");
-        assert_eq!(other.get("SELECT RELEASE_LOCK('there')"), "1");
+        relay.delay(100);
+        reset(&mut peer, &options);
+        assert!(is_free());
+        relay.delay(0);
+        assert_eq!(peer.get("SELECT GET_LOCK('place', 0) AS there"), "1");
+        relay.cut_near();
+        assert!(!is_free());
+        reset(&mut peer, &options);
+        wait::until("the lost connection to be ended", LIMIT, || is_free().then_some(())).unwrap();
     }
 }
 
