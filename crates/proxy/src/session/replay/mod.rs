@@ -180,6 +180,9 @@ impl Session {
         for (place, (said, bytes)) in transcript.statements().enumerate() {
             if said.generated != 0 || wants.open.is_some() && said.may_insert {
                 wants.want(&mut self.at, place, said.generated).await?;
+            } else if wants.open.is_some() {
+                // Asked behind this statement, it would change what that leaves: FOUND_ROWS() and warnings.
+                wants.look(&mut self.at).await?;
             }
             let packets = self.packets_of(said, bytes).await?;
             if place == 0 && !self.recovery.may_begin(&mut self.at, &self.facts) {
@@ -385,11 +388,24 @@ impl Said {
 }
 
 impl WantedIds {
+    /// Whether the id that was wanted last is used up; what comes next takes none.
+    async fn look(&mut self, at: &mut Backends) -> Result<(), Fault> {
+        let Some(backend) = at.backend.as_mut() else { return Err(at.pinned_backend_lost("no backend")) };
+        let server = Arc::clone(&backend.core.server);
+        let question = Question::Values { expressions: &[INSERT_ID.to_owned()], as_bytes: false };
+        match guarded_on(&at.worker, &at.handle, &server, door::exchange(backend, &[question], &at.worker.buffers)).await {
+            Ok(replies) if replies.first().is_some_and(|left| numbers(left) == [0]) => self.open = None,
+            Ok(_) => {}
+            Err(e) => return Err(at.lost_before(&e)),
+        }
+        Ok(())
+    }
+
     /// The next row gets this id (0: any), as it had; where the server allows that. A statement whose rows had ids of their own
     /// does not use up what was wanted for it: nothing takes that away but another one, so who would get it gets another backend.
     async fn want(&mut self, at: &mut Backends, place: usize, id: u64) -> Result<(), Fault> {
         let Some(backend) = at.backend.as_mut() else { return Err(at.pinned_backend_lost("no backend")) };
-        let (left, set) = (["@@session.insert_id".to_owned()], format!("SET @@session.insert_id={id}"));
+        let (left, set) = ([INSERT_ID.to_owned()], format!("SET {INSERT_ID}={id}"));
         let ask = self.open.map(|_| Question::Values { expressions: &left, as_bytes: false });
         let questions: Vec<Question<'_>> = ask.into_iter().chain((id != 0).then_some(Question::Set(&set))).collect();
         let server = Arc::clone(&backend.core.server);
@@ -433,6 +449,9 @@ enum ReplayOutcome {
     /// It has to be said on another one.
     Another,
 }
+
+/// The id that the next row gets.
+const INSERT_ID: &str = "@@session.insert_id";
 
 /// The ids that were wanted of a backend.
 #[derive(Default)]
