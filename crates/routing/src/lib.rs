@@ -39,4 +39,4 @@ pub use memo::Memo;
 pub use request::{Digest, KnownDigest, Request};
 pub use route::{Decider, Route};
 pub use ruleset::{DIGEST_TOO_LONG, Options, RuleSet};
-pub use split::{SessionFacts, Side, Statement, Transaction, side, split_of};
+pub use split::{SessionFacts, Side, Statement, Transaction, calls_are_safe, side, split_of};

@@ -119,8 +119,8 @@ fn begins_read_only(statement: &Statement<'_>) -> bool {
     is_alone && sql::parse_transaction(statement.text, statement.mode).read_only == Some(true)
 }
 
-/// Every call of something that is not built in is declared safe.
-fn calls_are_safe(statement: &Statement<'_>, safe: &[Box<str>]) -> bool {
+/// Every call of something that is not built in is declared safe, in lower case as `name` or `schema.name`.
+pub fn calls_are_safe(statement: &Statement<'_>, safe: &[Box<str>]) -> bool {
     if !statement.analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
         return true;
     }

@@ -362,11 +362,13 @@ impl SessionFacts {
         self.set_row_count(row_count, false);
     }
 
-    /// A query was answered from the cache, with so many rows.
-    pub fn answered_from_cache(&mut self, rows: u64) {
+    /// A query was answered from the cache, with so many rows. `keeps_warnings`: a server would keep those of before.
+    pub fn answered_from_cache(&mut self, rows: u64, keeps_warnings: bool) {
         self.set_row_count(-1, false);
-        self.found_rows = rows;
-        self.clear_diagnostics();
+        (self.found_rows, self.found_rows_with_backend) = (rows, false);
+        if !keeps_warnings {
+            self.clear_diagnostics();
+        }
     }
 
     /// A statement succeeded that leaves no warnings.

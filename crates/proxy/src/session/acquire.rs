@@ -39,7 +39,7 @@ impl Session {
 
     /// The same as far as that goes without waiting: with the one that it keeps, or an idle one.
     pub(super) fn obtain_at_once(&mut self) -> Result<BackendAtStart, Fault> {
-        let kept = self.recovery.keeps_backend(&mut door!(self))?;
+        let kept = self.recovery.keeps_backend(&mut door!(self), self.hand.directions.needs)?;
         if kept != BackendAtStart::None {
             return Ok(kept);
         }

@@ -286,7 +286,7 @@ impl Statements {
     }
 
     /// The offset of a LIMIT, perhaps a parameter.
-    fn executed_offset(&self, at: &Backends, client: &Frontend, wants: &Wants, command: Incoming, id: u32) -> Offset {
+    pub(super) fn executed_offset(&self, at: &Backends, client: &Frontend, wants: &Wants, command: Incoming, id: u32) -> Offset {
         let Some(statement) = self.get(id) else { return Offset::Unclear };
         let (text, lex) = (&*statement.key.text, wants.lex);
         if is_long(text) || is_long(client.payload(command)) {

@@ -19,6 +19,7 @@ use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::recovery::Recovery;
 use crate::clients::session_handle::Leaving;
+use crate::hostgroups::choice::Needs;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
 use session_state::facts::SessionFacts;
@@ -65,8 +66,8 @@ impl Frontend {
 }
 
 impl Recovery {
-    /// Whether the next statement runs on the backend at hand.
-    pub(super) fn keeps_backend(&mut self, door: &mut ServerDoor<'_>) -> Result<BackendAtStart, Fault> {
+    /// Whether the next statement, which needs this, runs on the backend at hand.
+    pub(super) fn keeps_backend(&mut self, door: &mut ServerDoor<'_>, needs: Needs) -> Result<BackendAtStart, Fault> {
         let pins = door.at.pins.set();
         let is_free = pins.without(WISHES).is_empty();
         let moves = !is_free && self.is_movable(door.at, door.facts);
@@ -87,7 +88,7 @@ impl Recovery {
         };
         let server = &backend.core.server;
         let now_ms = at.worker.clock.now_ms();
-        if is_free && (at.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray()) {
+        if is_free && (at.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray() || !needs.accept(server)) {
             at.give_up_backend();
             return Ok(BackendAtStart::None);
         }

@@ -105,7 +105,7 @@ async fn what_a_session_has_on_a_server_decides_when_it_leaves() {
                 assert_eq!(
                     told({
                         let session = &mut *bed;
-                        session.recovery.keeps_backend(&mut door!(session))
+                        session.recovery.keeps_backend(&mut door!(session), Needs::default())
                     }),
                     *expected,
                     "{pins:?}: {one:?}"
@@ -135,7 +135,7 @@ async fn a_transaction_that_was_only_opened_moves_whenever_it_has_to() {
             assert_eq!(
                 told({
                     let session = &mut *bed;
-                    session.recovery.keeps_backend(&mut door!(session))
+                    session.recovery.keeps_backend(&mut door!(session), Needs::default())
                 }),
                 expected,
                 "{one:?}"
@@ -149,7 +149,7 @@ async fn a_transaction_that_was_only_opened_moves_whenever_it_has_to() {
             assert_eq!(
                 told({
                     let session = &mut *bed;
-                    session.recovery.keeps_backend(&mut door!(session))
+                    session.recovery.keeps_backend(&mut door!(session), Needs::default())
                 }),
                 expected,
                 "transaction_replay {replays}"
@@ -168,7 +168,7 @@ async fn a_transaction_that_was_rolled_back_is_told_once() {
     assert_eq!(
         told({
             let session = &mut *bed;
-            session.recovery.keeps_backend(&mut door!(session))
+            session.recovery.keeps_backend(&mut door!(session), Needs::default())
         }),
         "rolled back"
     );
@@ -176,7 +176,7 @@ async fn a_transaction_that_was_rolled_back_is_told_once() {
     assert_eq!(
         told({
             let session = &mut *bed;
-            session.recovery.keeps_backend(&mut door!(session))
+            session.recovery.keeps_backend(&mut door!(session), Needs::default())
         }),
         "any"
     );

@@ -18,7 +18,7 @@ use session_state::setting::teaches;
 use session_state::tableless::reads_table;
 use session_state::wants::Wants;
 use session_state::words::contains;
-use sql::{Analysis, Facts, Kind, Offset};
+use sql::{Analysis, Facts, Kind, LexMode, Offset};
 use traces::Parent;
 use wire::codec::put_lenenc_bytes;
 use wire::command::Command;
@@ -47,9 +47,7 @@ impl Session {
         }
         self.statements.note_counts_of(&mut self.facts, analysis, reply);
         if leaves_out_rows(analysis, reply) {
-            // A long text would be read in one turn: the server is asked instead.
-            let text = self.client.sql_text(command, start);
-            let offset = if is_long(text) { Offset::Unclear } else { sql::offset(text, self.wants.lex) };
+            let offset = text_offset(self.client.sql_text(command, start), self.wants.lex);
             self.facts.skipped_rows(offset);
         }
         if self.recovery.lacks_first_insert_id(&self.at, &self.facts) {
@@ -62,6 +60,12 @@ impl Session {
             }
         }
     }
+}
+
+/// Rows that a LIMIT leaves out at the front.
+pub(super) fn text_offset(text: &[u8], lex: LexMode) -> Offset {
+    // A long text would be read in one turn: the server is asked instead.
+    if is_long(text) { Offset::Unclear } else { sql::offset(text, lex) }
 }
 
 impl Frontend {

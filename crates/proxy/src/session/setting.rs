@@ -312,6 +312,23 @@ fn names_resource_group(sql: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::bed::{Bed, ok, told};
+
+    #[tokio::test]
+    async fn mysql_is_asked_for_what_it_changed_without_a_name() {
+        let mut bed = Bed::new("").on(Flavor::MySql);
+        let unnamed = || ReplyFacts { state_change: true, ..ok() };
+        for (sql, reply, expected) in [
+            ("SET rocksdb_bulk_load = 1", unnamed(), &["rocksdb_bulk_load"][..]),
+            ("SET rocksdb_bulk_load = 1", told(&[("rocksdb_bulk_load", "ON")]), &[]),
+            ("SET rocksdb_bulk_load = 1", ok(), &[]),
+            ("SET @a = 1", unnamed(), &[]),
+            ("SET GLOBAL rocksdb_bulk_load = 1", unnamed(), &[]),
+        ] {
+            let analysis = bed.analysis(sql);
+            assert_eq!(bed.effects().untold(sql.as_bytes(), &analysis, &reply), expected, "{sql}");
+        }
+    }
 
     #[test]
     fn what_a_failed_set_may_have_left() {

@@ -81,7 +81,7 @@ pub(crate) fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<R
     for (reason, why) in would_pin(&analysis) {
         steps.add("pin", reason.name(), why);
     }
-    cached(shared, &explanation.route, &analysis, &mut steps);
+    cached(shared, &explanation.route, (&statement, &user), &mut steps);
     candidates(shared, &shared.hostgroup(hostgroup), "", &mut steps);
     if let Some(writer) = fallback(shared, &in_force, &user, &explanation.route, hostgroup, &mut steps) {
         candidates(shared, &shared.hostgroup(writer), "fallback ", &mut steps);
@@ -106,13 +106,15 @@ fn limits(route: &Route, steps: &mut Steps) {
 }
 
 /// Whether the query cache is asked, and for how long it keeps the result.
-fn cached(shared: &Shared, route: &Route, analysis: &Analysis, steps: &mut Steps) {
+fn cached(shared: &Shared, route: &Route, (statement, user): (&Statement<'_>, &User), steps: &mut Steps) {
     let Some(ttl_ms) = route.cache_ttl_ms.filter(|ttl| *ttl > 0 && !is_answered(route)) else { return };
     if !shared.cache.is_on() {
         return steps.add("cache", "off", format!("cache_ttl is {ttl_ms} ms, but mysql-query_cache_size_MB is 0"));
     }
-    if !is_cacheable(analysis) {
-        let why = "only a SELECT or SHOW is cached, and only if it locks nothing and depends on nothing that belongs to the session";
+    let is_safe = routing::calls_are_safe(statement, &user.attributes.safe_functions);
+    if !is_cacheable(&statement.analysis) || !is_safe {
+        let why = "only a SELECT or SHOW is cached, and only if it locks nothing, calls nothing that is not in safe_functions, \
+                   and depends on nothing that belongs to the session";
         return steps.add("cache", "not asked", why);
     }
     let empty = match route.cache_empty_result {

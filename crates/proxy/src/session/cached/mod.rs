@@ -8,13 +8,13 @@ use super::command::Incoming;
 use super::end::End;
 use super::frontend::Frontend;
 use super::guard::paused;
+use super::query::text_offset;
 use super::respond::Made;
 use crate::statements::stmt_cache::asked;
 use cache::{Asked, AskedExecution, Asker, CachePolicy, Entry, Key, Look, ResultProtocol};
 use session_state::class::Class;
-use session_state::facts::SessionFacts;
 use session_state::wants::Wants;
-use sql::Analysis;
+use sql::{Analysis, Facts, Offset};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::flags::Capabilities;
@@ -28,9 +28,12 @@ impl Session {
         } else {
             0
         };
-        let asked = Asked::Text { sql: self.client.sql_text(command, start), attribute_count };
-        let key = self.client.cache_key(&self.at, &self.wants, &asked, analysis);
-        self.look_in_cache(key, ResultProtocol::Text).await
+        let text = self.client.sql_text(command, start);
+        let asked = Asked::Text { sql: text, attribute_count };
+        let key = self.client.cache_key(&self.at, &self.wants, &asked, (analysis, text));
+        let offset = if analysis.facts.contains(Facts::OFFSET) { text_offset(text, self.wants.lex) } else { Offset::None };
+        let keeps_warnings = self.facts.leaves_warnings(self.worker.shared.flavor(), analysis, text);
+        self.look_in_cache(key, ResultProtocol::Text, Leaves { offset, keeps_warnings }).await
     }
 
     /// The same for an execution of the prepared statement `id`.
@@ -46,12 +49,23 @@ impl Session {
             payload: self.client.payload(command),
             caps: self.client.caps,
         });
-        let key = self.client.cache_key(&self.at, &self.wants, &asked, &statement.analysis);
-        self.look_in_cache(key, ResultProtocol::Binary).await
+        let (analysis, text) = (&statement.analysis, &*statement.key.text);
+        let key = self.client.cache_key(&self.at, &self.wants, &asked, (analysis, text));
+        let offset = if analysis.facts.contains(Facts::OFFSET) {
+            self.statements.executed_offset(&self.at, &self.client, &self.wants, command, id)
+        } else {
+            Offset::None
+        };
+        let keeps_warnings = self.facts.leaves_warnings(self.worker.shared.flavor(), analysis, text);
+        self.look_in_cache(key, ResultProtocol::Binary, Leaves { offset, keeps_warnings }).await
     }
 
-    async fn look_in_cache(&mut self, key: Option<Key>, form: ResultProtocol) -> Result<bool, End> {
+    async fn look_in_cache(&mut self, key: Option<Key>, form: ResultProtocol, leaves: Leaves) -> Result<bool, End> {
         let (Some(key), Some(ttl_ms)) = (key, self.hand.directions.cache_ttl_ms) else { return Ok(false) };
+        if leaves.offset == Offset::Unclear {
+            // FOUND_ROWS() after it is the server's to know.
+            return Ok(false);
+        }
         let since_ms = if self.worker.shared.has_successor() {
             // What is revoked in the other process is not known here.
             self.worker.shared.clock.now_ms() + 1
@@ -75,30 +89,42 @@ impl Session {
             },
             Look::Off => return Ok(false),
         };
-        self.client.answer_from_cache(&mut self.at, &mut self.facts, &entry, form).await
+        if matches!(leaves.offset, Offset::Rows(1..)) && entry.rows() == 0 {
+            return Ok(false);
+        }
+        let is_answered = self.client.answer_from_cache(&mut self.at, &entry, form).await?;
+        if is_answered {
+            self.facts.answered_from_cache(entry.rows(), leaves.keeps_warnings);
+            self.facts.skipped_rows(leaves.offset);
+        }
+        Ok(is_answered)
     }
 }
 
+/// What an answer leaves in the session, by the statement.
+#[derive(Clone, Copy)]
+struct Leaves {
+    /// Rows that a LIMIT leaves out at the front.
+    offset: Offset,
+    /// Warnings of before stay.
+    keeps_warnings: bool,
+}
+
 impl Frontend {
-    async fn answer_from_cache(
-        &mut self,
-        at: &mut Backends,
-        facts: &mut SessionFacts,
-        entry: &Arc<Entry>,
-        form: ResultProtocol,
-    ) -> Result<bool, End> {
+    async fn answer_from_cache(&mut self, at: &mut Backends, entry: &Arc<Entry>, form: ResultProtocol) -> Result<bool, End> {
         let mut packets = Vec::new();
-        if entry.write_reply(form, self.current_status(), &mut packets).is_none()
-            || self.send_made(at, packets, entry.caps()).await? == Made::Not
-        {
-            return Ok(false);
-        }
-        facts.answered_from_cache(entry.rows());
-        Ok(true)
+        let is_made = entry.write_reply(form, self.current_status(), &mut packets).is_some();
+        Ok(is_made && self.send_made(at, packets, entry.caps()).await? != Made::Not)
     }
 
-    fn cache_key(&self, at: &Backends, wants: &Wants, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
+    /// The key of a statement with this text. A call may write or read what is the connection's own (a sequence, a lock), unless the
+    /// user's attributes declare it safe.
+    fn cache_key(&self, at: &Backends, wants: &Wants, asked: &Asked<'_>, (analysis, text): (&Analysis, &[u8])) -> Option<Key> {
         if !at.pins.set().is_empty() || at.backend.is_some() {
+            return None;
+        }
+        let statement = routing::Statement { text, mode: wants.lex, analysis: *analysis };
+        if !routing::calls_are_safe(&statement, &at.user.attributes.safe_functions) {
             return None;
         }
         let asker = Asker {

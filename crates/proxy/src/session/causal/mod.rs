@@ -24,6 +24,7 @@ use session_state::causal::{CausalRole, Origin, Writes, Writing};
 use session_state::charsets::narrow;
 use session_state::facts::is_about_diagnostics;
 use session_state::held::{TRACK_GTIDS, Tracking};
+use session_state::pins::{PinReason, PinSet, WISHES};
 use session_state::question::Question;
 use session_state::wants::Wants;
 use sql::{Analysis, Facts, Kind};
@@ -34,6 +35,9 @@ use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
+
+/// It is read before the server is asked anything.
+const FOUND_ROWS: PinSet = PinSet::of(&[PinReason::FoundRows]);
 
 /// A server that waits for a GTID answers within the time it was given; this is for the way there and back, ms.
 const ANSWER_MS: u64 = 1_000;
@@ -90,7 +94,7 @@ impl Session {
         count(&self.worker.counters.causal_timeouts);
         let Some(writer) = lacked.fallback else { return Err(lacked.timed_out(&self.at)) };
         self.hand.directions.needs.max_lag_ms = None;
-        self.at.go_to(writer);
+        self.door().travel(writer).await;
         self.obtain().await
     }
 }
@@ -176,7 +180,7 @@ impl Causality {
 
     /// What the server at hand does not have in time, of all that the statement at hand is to see.
     async fn what_is_lacked(&mut self, door: &mut ServerDoor<'_>, hand: &AtHand) -> Result<Option<Wanted>, Fault> {
-        if !door.at.pins.set().is_empty() {
+        if !door.at.pins.set().without(WISHES).without(FOUND_ROWS).is_empty() {
             return Ok(None);
         }
         for wanted in self.gtids_wanted(door.at, hand).into_iter().flatten() {
@@ -277,10 +281,8 @@ fn may_define(analysis: &Analysis) -> bool {
 
 /// Whether the statement may read rows or definitions: USE reads whether there is the schema.
 fn waits(analysis: &Analysis) -> bool {
-    let only_writes = matches!(
-        analysis.kind,
-        Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Ddl | Kind::DropTable | Kind::Set
-    );
+    let only_writes =
+        matches!(analysis.kind, Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Ddl | Kind::DropTable);
     !only_writes && !is_about_diagnostics(analysis)
 }
 
@@ -288,7 +290,6 @@ fn waits(analysis: &Analysis) -> bool {
 mod tests {
     use super::*;
     use crate::session::bed::{Bed, HOME, OTHER, error, ok, packet_of, result_of};
-    use session_state::pins::PinReason;
     use sql::LexMode;
     use wire::codes;
 

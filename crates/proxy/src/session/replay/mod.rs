@@ -139,7 +139,7 @@ impl Session {
             // What comes next is new, and takes nothing from those who are not as far.
             self.client.let_replays_go_first(&self.at, &mut self.hand, u64::MAX).await?;
             // Meanwhile this server may have lost the role, too.
-            if self.recovery.keeps_backend(&mut door!(self))? == BackendAtStart::Moves {
+            if self.recovery.keeps_backend(&mut door!(self), self.hand.directions.needs)? == BackendAtStart::Moves {
                 let text = "the server lost its role before the proxy could send the statement".to_owned();
                 return Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.at.pins.set() });
             }
