@@ -32,7 +32,14 @@ fn change(flavor: Flavor, table: &str, a: i32) {
     server(flavor).sql(&format!("UPDATE test.{table} SET a = {a} WHERE id = 1")).unwrap();
 }
 
-lab::each!(answered_again, warnings_are_not_cached, expires, flushed_by_an_administrator);
+lab::each!(
+    answered_again,
+    warnings_are_not_cached,
+    rows_before_an_offset_are_found,
+    calls_are_not_cached,
+    expires,
+    flushed_by_an_administrator,
+);
 
 fn answered_again(flavor: Flavor) {
     let proxy = proxy(flavor, "c1", 600_000);
@@ -87,6 +94,49 @@ fn warnings_are_not_cached(flavor: Flavor) {
                 assert!(peer.query("SHOW WARNINGS").unwrap().table().unwrap().is_empty(), "{encoding:?}");
             }
         }
+    }
+}
+
+/// FOUND_ROWS() counts the rows that LIMIT leaves out at the front.
+fn rows_before_an_offset_are_found(flavor: Flavor) {
+    let proxy = proxy(flavor, "c5", 600_000);
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut peer = Peer::through(&proxy, encoding);
+        for (limit, rows, found) in [("1, 1", 1, "2"), ("1 OFFSET 1", 1, "2"), ("9, 1", 0, "2"), ("1", 1, "1")] {
+            for turn in 0..3 {
+                assert_eq!(peer.table(&format!("SELECT id FROM c5 ORDER BY id LIMIT {limit}")).len(), rows);
+                assert_eq!(peer.get("SELECT FOUND_ROWS()"), found, "LIMIT {limit}, {encoding:?}, turn {turn}");
+            }
+        }
+    }
+}
+
+/// A sequence or a stored function may do something each time.
+fn calls_are_not_cached(flavor: Flavor) {
+    let proxy = proxy(flavor, "c6", 600_000);
+    let server = server(flavor);
+    if flavor == Flavor::Mysql {
+        server.sql("SET GLOBAL log_bin_trust_function_creators=1").unwrap();
+    }
+    server.sql("DROP FUNCTION IF EXISTS test.c6_next").unwrap();
+    server.sql("CREATE TABLE IF NOT EXISTS test.c6_n (n INT)").unwrap();
+    server.sql("INSERT INTO test.c6_n VALUES (0)").unwrap();
+    server
+        .sql("CREATE FUNCTION test.c6_next() RETURNS INT MODIFIES SQL DATA BEGIN UPDATE c6_n SET n = n + 1; RETURN (SELECT n FROM c6_n); END")
+        .unwrap();
+    let mut calls = vec!["c6_next()"];
+    if flavor == Flavor::Mariadb {
+        server.sql("CREATE OR REPLACE SEQUENCE test.c6_s").unwrap();
+        calls.extend(["NEXTVAL(c6_s)", "NEXT VALUE FOR c6_s"]);
+    }
+    for call in calls {
+        let mut seen = Vec::new();
+        for encoding in [Encoding::Text, Encoding::Binary, Encoding::Text, Encoding::Binary] {
+            seen.push(Peer::through(&proxy, encoding).get(&format!("SELECT {call} FROM c6 WHERE id = 1")));
+        }
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 4, "{call}: {seen:?}");
     }
 }
 

@@ -20,6 +20,7 @@ lab::each!(
     a_replica_is_asked_once_for_each_write,
     clients_are_told_of_gtids_only_if_they_asked,
     off_for_a_user_is_off,
+    sessions_without_multiplexing_too,
     a_replica_that_freezes_while_it_is_waited_for,
     a_comment_waits_for_what_another_session_wrote,
     a_token_carries_writes_to_another_session,
@@ -281,6 +282,20 @@ fn clients_are_told_of_gtids_only_if_they_asked(flavor: Flavor) {
             assert_eq!(stale(&mut bed.peer(Encoding::Text), if setting == "OFF" { 400 } else { 500 }, 2), 0, "{setting}");
         }
     }
+}
+
+/// A connection that the session keeps for no state of its own is asked as any other.
+fn sessions_without_multiplexing_too(flavor: Flavor) {
+    let bed = Bed::new(flavor, "session", 20);
+    bed.order(&["SET mysql-multiplexing='false'", "LOAD MYSQL VARIABLES TO RUNTIME"]);
+    bed.stand_still();
+    for (from, encoding) in [(0, Encoding::Text), (100, Encoding::Binary)] {
+        let mut peer = bed.peer(encoding);
+        peer.exec("SELECT COUNT(*) FROM test.seen");
+        assert_eq!(stale(&mut peer, from, 5), 0, "{encoding:?}");
+    }
+    assert_eq!(bed.counter("tidegate_causal_timeouts"), 10);
+    bed.go_on();
 }
 
 fn off_for_a_user_is_off(flavor: Flavor) {

@@ -292,7 +292,33 @@ fn lose_the_youngest_sessions(flavor: Flavor, clients: usize, queue_mb: i64) {
     assert_eq!(rehearsal.number("bad"), 0, "{page}");
 }
 
-lab::each!(whole_sessions, whole_sessions_beside_stalls, a_stopped_shadow_loses_the_youngest_sessions);
+/// A statement that waited too long for a lock on the shadow alone runs again, in its transaction.
+fn a_lock_on_the_shadow_is_waited_for(flavor: Flavor) {
+    let servers = servers(flavor);
+    create(&servers.primary);
+    servers.wait_caught_up().unwrap();
+    let proxy = proxy(&servers, &[("order_wait_ms", 1_000.into())]);
+    let mut rehearsal = Rehearsal::start(&proxy);
+    let mut holds = servers.replicas[0].root().unwrap();
+    holds.run("BEGIN").unwrap();
+    holds.run("SELECT n FROM test.counters WHERE name = 'b' FOR UPDATE").unwrap();
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    for name in ["a", "b"] {
+        peer.exec("BEGIN");
+        peer.exec(&format!("UPDATE counters SET n = n + 1 WHERE name = '{name}'"));
+        peer.exec("UPDATE counters SET n = n + 1 WHERE name = 'b'");
+        peer.exec("COMMIT");
+    }
+    let waits =
+        "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_started < NOW() - INTERVAL 2 SECOND";
+    wait::until("a statement to wait again", LIMIT, || (servers.replicas[0].scalar(waits).unwrap()? == "1").then_some(())).unwrap();
+    holds.run("ROLLBACK").unwrap();
+    equal_in_the_end(&servers, &mut rehearsal, CATCH_UP);
+    let page = rehearsal.page();
+    assert!(page.contains("incomplete: none") && rehearsal.number("bad") == 0, "{page}");
+}
+
+lab::each!(whole_sessions, whole_sessions_beside_stalls, a_lock_on_the_shadow_is_waited_for, a_stopped_shadow_loses_the_youngest_sessions);
 
 /// The same at size. Too long for each run: `cargo test -p lab --test rehearsal at_size -- --ignored --nocapture --test-threads 1`.
 mod at_size {

@@ -278,3 +278,25 @@ async fn what_may_never_end_is_given_up_only_on_a_server_that_is_cut_off() {
         assert_eq!(gives_up, expected, "{status:?} {under_way:?} {grace_ms}");
     }
 }
+
+/// A connection that is kept by a wish alone is given up where the statement asks for less lag.
+#[tokio::test]
+async fn a_statement_that_needs_less_lag_chooses_again() {
+    let all = async {
+        for (pins, max_lag_ms, expected) in [
+            (&[Rule][..], Some(500), "any"),
+            (&[Rule], Some(8_000), "stays"),
+            (&[Rule], None, "stays"),
+            (&[TemporaryTable], Some(500), "stays"),
+        ] {
+            let mut bed = Bed::new("").on(MySql);
+            bed.pin(pins);
+            let server = &bed.at.backend.as_ref().unwrap().core.server;
+            server.measurements.set(model::fleet::Measured { latency_us: 1, lag_ms: Some(8_000) });
+            let needs = Needs { max_lag_ms, ..Needs::default() };
+            let session = &mut *bed;
+            assert_eq!(told(session.recovery.keeps_backend(&mut door!(session), needs)), expected, "{pins:?} {max_lag_ms:?}");
+        }
+    };
+    LocalSet::new().run_until(all).await;
+}

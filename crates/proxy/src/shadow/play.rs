@@ -40,8 +40,8 @@ const MAX_RUN_MS: u64 = 60_000;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 /// How long a session whose turn it is waits for a connection, until connections of sessions whose turn it is not are closed for it.
 const BEFORE_PRESSING: Duration = Duration::from_millis(100);
-/// Attempts of a statement that ended by a lock before it had a transaction.
-const ATTEMPTS: u32 = 3;
+/// Attempts of a statement that ended by a lock, and left nothing of itself.
+const ATTEMPTS: u32 = 6;
 /// How long a write may run on the shadow, beside four times the original's time, until the others pass it.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -461,7 +461,7 @@ impl Player {
             match heard {
                 Ok(Ok(Some(heard))) => {
                     let is_by_lock = heard.answer.error.is_some_and(rehearsal::is_of_locks);
-                    if is_by_lock && !was_open && is_whole && attempt < ATTEMPTS {
+                    if is_by_lock && is_whole && attempt < ATTEMPTS && (!was_open || self.is_still_open().await) {
                         continue;
                     }
                     return self.judge(&command, &heard);
@@ -482,6 +482,18 @@ impl Player {
 
     fn is_in_transaction(&self) -> bool {
         self.backend.as_ref().is_some_and(|backend| backend.core.held.status().contains(StatusFlags::IN_TRANS))
+    }
+
+    /// Whether a transaction outlived the error of a statement. A lock wait ends the statement alone, unless the shadow has
+    /// `innodb_rollback_on_timeout`; a deadlock ends it.
+    async fn is_still_open(&mut self) -> bool {
+        let Some(backend) = self.backend.as_mut() else { return false };
+        let asked = async {
+            backend.send(Command::Ping, &[]).await?;
+            backend.collect(ReplyKind::Simple, false, &self.worker.buffers).await
+        };
+        let told = timeout(Duration::from_millis(MAX_RUN_MS), asked).await;
+        matches!(told, Ok(Ok(reply)) if reply.error.is_none() && reply.ok.status.contains(StatusFlags::IN_TRANS))
     }
 
     /// The server's number of a prepared statement, which is prepared where it was not; the error where that is refused. `now`: the
