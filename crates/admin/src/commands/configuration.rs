@@ -55,17 +55,17 @@ fn apply_file(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     }
     let (db, runtime) = (&engine.store.admin, engine.runtime());
     said.globals = runtime.globals.clone();
-    let config = rows::transaction(db, || {
+    // The rows pass through memory, where rows without an id get one. Memory changes only after the file is in force.
+    let config = rows::rolled_back(db, || {
         rows::write(db, "main", &everything(), &said)?;
-        let config = rows::read(db, "main", &everything(), &said)?;
-        engine.check(&Arc::new(config.clone()))?;
-        Ok(config)
+        rows::read(db, "main", &everything(), &said)
     })?;
+    engine.check(&Arc::new(config.clone()))?;
     let is_new = !diff(&Sheet::of(&config), &Sheet::of(&runtime)).is_empty();
     let modules: Vec<&'static Module> = MODULES.iter().collect();
     let reply = if is_new { engine.adopt(config, &modules, ask)? } else { done(0, "nothing differs from what is in force") };
     let (db, runtime) = (&engine.store.admin, engine.runtime());
-    rows::transaction(db, || rows::write(db, "disk", &everything(), &runtime))?;
+    rows::transaction(db, || ["main", "disk"].iter().try_for_each(|schema| rows::write(db, schema, &everything(), &runtime)))?;
     Ok(remarks::passed_over(reply, &model::config::faults(&notices)))
 }
 

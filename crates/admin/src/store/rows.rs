@@ -204,6 +204,16 @@ pub(super) fn field(value: ValueRef<'_>) -> Field {
     }
 }
 
+/// Runs `act` in a transaction that is rolled back: only its result stays.
+pub(crate) fn rolled_back<T>(db: &Connection, act: impl FnOnce() -> Result<T, AdminError>) -> Result<T, AdminError> {
+    db.execute_batch("BEGIN IMMEDIATE")?;
+    let outcome = act();
+    let ended = db.execute_batch("ROLLBACK");
+    let done = outcome?;
+    ended?;
+    Ok(done)
+}
+
 /// Runs `act` in a transaction: all of it or nothing.
 pub(crate) fn transaction<T>(db: &Connection, act: impl FnOnce() -> Result<T, AdminError>) -> Result<T, AdminError> {
     db.execute_batch("BEGIN IMMEDIATE")?;

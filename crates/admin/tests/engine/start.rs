@@ -103,6 +103,25 @@ fn a_declared_file_is_followed() {
     assert_eq!((hosts(&bed), bed.rows("SELECT * FROM mysql_servers")), (vec!["db9".to_owned()], before));
 }
 
+/// The file has no fault, but its port is taken.
+#[test]
+fn a_file_that_cannot_be_put_in_force_changes_no_layer() {
+    let bed = Bed::new();
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = bed.datadir.path().join("other.cnf");
+    std::fs::write(&file, format!("{OTHER} admin_variables = {{ mysql_ifaces=\"{}\" }}", holder.local_addr().unwrap())).unwrap();
+    bed.ok("UPDATE mysql_servers SET comment='an edit' WHERE hostgroup_id=1");
+    let layers = || ["main", "disk"].map(|layer| bed.rows(&format!("SELECT * FROM {layer}.mysql_servers, {layer}.global_variables")));
+    let before = (layers(), hosts(&bed));
+    let command = format!("CONFIG APPLY FILE '{}'", file.display());
+    assert!(bed.refused(&command).contains("admin-mysql_ifaces: cannot listen on "));
+    assert_eq!((layers(), hosts(&bed)), before);
+    drop(holder);
+    bed.ok(&command);
+    assert_eq!(hosts(&bed), ["db7"]);
+    assert_eq!(bed.rows("SELECT hostname FROM main.mysql_servers UNION ALL SELECT hostname FROM disk.mysql_servers"), ["db7", "db7"]);
+}
+
 #[test]
 fn a_file_that_was_emptied_is_no_configuration() {
     let bed = Bed::open(Arc::new(tempfile::tempdir().unwrap()), FILE, Precedence::Declarative);
