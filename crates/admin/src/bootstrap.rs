@@ -18,7 +18,6 @@ use model::control::DataPlane;
 use model::fleet::Operator;
 use model::stats::StatsSource;
 use model::{Config, ConfigError, Scope, SecretFiles, Snapshot};
-use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, params};
 use shared_config::{ProxyLine, new_id};
 
@@ -390,15 +389,11 @@ fn of_database(store: &Store, options: &EngineOptions, notices: &mut Vec<String>
 fn take_variables(store: &Store, notices: &mut Vec<String>) -> Result<(), AdminError> {
     let db = &store.admin;
     let mut foreign: BTreeMap<&str, usize> = BTreeMap::new();
-    for (name, mut value) in import::stored_variables(db)? {
+    for (name, value) in import::stored_variables(db)? {
         match model::Setting::by_full_name(&name) {
-            Some(setting) if !model::config::text::is_read_only(setting) => {
-                if import::is_false_for_number(setting, &value) {
-                    value = Value::Text("0".to_owned());
-                }
-                db.execute("INSERT OR REPLACE INTO main.global_variables VALUES (?1, ?2)", params![setting.full_name(), value])?;
+            Some(setting) => {
+                import::take_variable(db, setting, value)?;
             }
-            Some(_) => {}
             None => {
                 if let Some(module) = model::config::foreign_module(&name) {
                     *foreign.entry(module).or_default() += 1;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use model::Config;
+use model::{Config, Setting};
 use rusqlite::Connection;
 
 use super::help::Topic;
@@ -11,6 +11,8 @@ use crate::engine::statement::{Statement, unquoted};
 use crate::engine::{Ask, Engine};
 use crate::error::AdminError;
 use crate::remarks;
+use crate::reply::Reply;
+use crate::store::import;
 use crate::store::modules::{MODULES, Module, merge};
 use crate::store::rows::{self, Part};
 
@@ -96,7 +98,7 @@ fn carry_out(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     match way {
         Move::MemoryToRuntime => load(engine, &[module], ask),
         Move::MemoryToDisk => save_to_disk(engine, module),
-        Move::DiskToMemory => copy(&engine.store.admin, "disk", "main", &module.part),
+        Move::DiskToMemory => load_from_disk(&engine.store.admin, &module.part),
         Move::RuntimeToMemory => save_from_runtime(engine, module),
         Move::FileToMemory => load_file(engine, module),
     }
@@ -153,7 +155,30 @@ fn load_user(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 fn save_to_disk(engine: &Engine, module: &Module) -> Answer {
     let config = rows::read(&engine.store.admin, "main", &[module.part], &engine.runtime())?;
     engine.check(&Arc::new(config))?;
-    copy(&engine.store.admin, "main", "disk", &module.part)
+    let db = &engine.store.admin;
+    rows::transaction(db, || {
+        let mut copied = copy_tables(db, "main", "disk", &module.part)?;
+        if let Some(module) = module.part.variables {
+            let sql = "INSERT OR REPLACE INTO disk.global_variables SELECT * FROM main.global_variables WHERE variable_name LIKE ?1";
+            copied += db.execute(sql, [format!("{module}-%")])?;
+        }
+        Ok(copied_rows(copied))
+    })
+}
+
+/// Disk to memory. As at a start, variables that are not known stay on disk.
+fn load_from_disk(db: &Connection, part: &Part) -> Answer {
+    rows::transaction(db, || {
+        let mut copied = copy_tables(db, "disk", "main", part)?;
+        if let Some(module) = part.variables {
+            for (name, value) in import::stored_variables(db)? {
+                if let Some(setting) = Setting::by_full_name(&name).filter(|setting| setting.module == module) {
+                    copied += import::take_variable(db, setting, value)?;
+                }
+            }
+        }
+        Ok(copied_rows(copied))
+    })
 }
 
 fn save_from_runtime(engine: &Engine, module: &Module) -> Answer {
@@ -162,22 +187,19 @@ fn save_from_runtime(engine: &Engine, module: &Module) -> Answer {
     Ok(done(0, ""))
 }
 
-/// Copies a part from one schema to another: tables are replaced, variables are replaced one by one.
-fn copy(db: &Connection, from: &str, to: &str, part: &Part) -> Answer {
-    rows::transaction(db, || {
-        let mut copied = 0;
-        for table in part.tables.iter().filter_map(|name| rows::description(name)) {
-            let (name, columns) = (table.name, rows::columns(table));
-            db.execute(&format!("DELETE FROM {to}.{name}"), [])?;
-            copied += db.execute(&format!("INSERT INTO {to}.{name} ({columns}) SELECT {columns} FROM {from}.{name} ORDER BY rowid"), [])?;
-        }
-        if let Some(module) = part.variables {
-            let sql =
-                format!("INSERT OR REPLACE INTO {to}.global_variables SELECT * FROM {from}.global_variables WHERE variable_name LIKE ?1");
-            copied += db.execute(&sql, [format!("{module}-%")])?;
-        }
-        Ok(done(u64::try_from(copied).unwrap_or(u64::MAX), ""))
-    })
+/// Replaces the tables of a part in one schema by those of another. Returns the number of rows.
+fn copy_tables(db: &Connection, from: &str, to: &str, part: &Part) -> Result<usize, AdminError> {
+    let mut copied = 0;
+    for table in part.tables.iter().filter_map(|name| rows::description(name)) {
+        let (name, columns) = (table.name, rows::columns(table));
+        db.execute(&format!("DELETE FROM {to}.{name}"), [])?;
+        copied += db.execute(&format!("INSERT INTO {to}.{name} ({columns}) SELECT {columns} FROM {from}.{name} ORDER BY rowid"), [])?;
+    }
+    Ok(copied)
+}
+
+fn copied_rows(count: usize) -> Reply {
+    done(u64::try_from(count).unwrap_or(u64::MAX), "")
 }
 
 /// The configuration file to memory: rows are added to those that are there or replace them, as in ProxySQL.

@@ -11,7 +11,7 @@ use model::settings::{AdminVariables, MysqlVariables, retired_by_full_name};
 use model::snapshot::masked_attributes;
 use model::{ConfigError, ErrorKind, Origin, Setting};
 use rusqlite::types::Value;
-use rusqlite::{Connection, params_from_iter};
+use rusqlite::{Connection, params, params_from_iter};
 
 use super::layout::stored_ddl;
 use super::rows::{self, transaction};
@@ -66,8 +66,20 @@ pub(crate) fn stored_variables(db: &Connection) -> Result<Vec<(String, Value)>, 
 }
 
 /// Whether a stored value is a `false` that stands for 0.
-pub(crate) fn is_false_for_number(setting: &Setting, value: &Value) -> bool {
+fn is_false_for_number(setting: &Setting, value: &Value) -> bool {
     matches!(value, Value::Text(text) if setting.is_false_for_number(text))
+}
+
+/// Copies a variable of `disk` to `main`, as 0 if its value is a tolerated `false`. A read-only variable is not copied. Returns the number of
+/// variables that were written.
+pub(crate) fn take_variable(db: &Connection, setting: &Setting, mut value: Value) -> Result<usize, AdminError> {
+    if text::is_read_only(setting) {
+        return Ok(0);
+    }
+    if is_false_for_number(setting, &value) {
+        value = Value::Text("0".to_owned());
+    }
+    Ok(db.execute("INSERT OR REPLACE INTO main.global_variables VALUES (?1, ?2)", params![setting.full_name(), value])?)
 }
 
 /// The configuration of `disk`, of any version, without unusable rows, and the faults of those rows. With `is_strict`, [`tolerated`] parts

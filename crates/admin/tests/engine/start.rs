@@ -282,6 +282,16 @@ fn what_a_file_may_have_a_database_may_have_unless_the_file_is_strict() {
         assert!(bed.notices.iter().any(|notice| notice == line), "{line}: {notices}");
     }
     assert_eq!(bed.rows("SELECT @@mysql-set_query_lock_on_hostgroup"), ["0"]);
+    // LOAD reads the disk as the start does.
+    bed.ok("SET mysql-set_query_lock_on_hostgroup=1");
+    for form in ["LOAD {} FROM DISK", "LOAD {} TO RUNTIME", "SAVE {} TO DISK"] {
+        for module in ["MYSQL VARIABLES", "ADMIN VARIABLES"] {
+            bed.ok(&form.replace("{}", module));
+        }
+    }
+    assert_eq!(bed.rows("SELECT @@mysql-set_query_lock_on_hostgroup"), ["0"]);
+    let known = "SELECT COUNT(*) FROM {}.global_variables WHERE variable_name IN ('mysql-thread', 'admin-pgsql_ifaces')";
+    assert_eq!(["main", "disk"].map(|layer| bed.rows(&known.replace("{}", layer)).concat()), ["0", "2"]);
 }
 
 #[test]
