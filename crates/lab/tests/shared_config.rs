@@ -690,6 +690,28 @@ fn trial(etcd: &Etcd) -> [Tidegate; 2] {
     [one, two]
 }
 
+/// Its port is taken, or it would leave the shared configuration.
+#[test]
+fn a_trial_that_this_proxy_cannot_put_in_force_is_not_shared() {
+    let etcd = etcd(1);
+    let [one, two] = trial(&etcd);
+    let holder = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port();
+    for (change, named) in [
+        (format!("SET admin-restapi_enabled=1, admin-restapi_port={port}"), "admin-restapi_port: cannot listen on "),
+        ("SET admin-shared_config_cluster='other'".to_owned(), "cannot change the place of the shared configuration"),
+    ] {
+        edit(&one, &[&change]);
+        let refused = order(&one, &format!("CONFIG ROLLOUT TO '{}'", name(&one))).unwrap_err();
+        assert!(refused.contains(named), "{refused}");
+        edit(&one, &["SAVE ADMIN VARIABLES FROM RUNTIME"]);
+    }
+    assert_eq!(one.admin().unwrap().run("CONFIG HISTORY SHARED").unwrap().table().unwrap().len(), 1);
+    assert_eq!((users(&one), users(&two)), (String::new(), String::new()));
+    order(&one, &format!("CONFIG ROLLOUT TO '{}'", name(&one))).unwrap();
+    assert_eq!(users(&one), "anna");
+}
+
 #[test]
 fn a_trial_whose_proxy_is_gone_is_taken_back() {
     let etcd = etcd(1);

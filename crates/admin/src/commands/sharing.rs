@@ -307,6 +307,12 @@ fn rollout(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         return refuse("memory equals the shared configuration: there is nothing to try");
     }
     let is_here = to.contains(&sharing.me().uuid);
+    if is_here {
+        engine.could_follow(&config, &modules)?;
+        if engine.is_elsewhere(&config) {
+            return refuse("CONFIG ROLLOUT cannot change the place of the shared configuration. Run LOAD ADMIN VARIABLES TO RUNTIME first");
+        }
+    }
     let count = to.len();
     let trial = Rollout { to, before: head.manifest.revision.clone() };
     let standing = sharing.put(draft(ask, text), head.manifest.revision.number + 1, Some(&head), &[], Some(trial))?;
@@ -314,7 +320,7 @@ fn rollout(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         sharing.follows_itself();
     } else {
         let by = By { user: &ask.session.user, peer: &ask.session.peer, text: &ask.statement.text };
-        engine.put_in_force(&config, checked, &modules, &by)?;
+        engine.put_in_force(&config, checked, &modules, &by).map_err(|why| engine.not_in_force(&standing, &why))?;
         engine.stands_at(&standing, &modules);
     }
     Ok(done(

@@ -342,18 +342,10 @@ impl Engine {
     pub(crate) fn adopt(&mut self, config: Config, modules: &[&'static Module], ask: &Ask<'_>) -> Result<Reply, AdminError> {
         let config = Arc::new(config);
         let checked = self.check(&config)?;
-        let is_for_admin = modules.iter().any(|module| module.part.variables == Some("admin"));
-        if is_for_admin {
-            shared_config::Settings::read(&config.admin).map_err(AdminError::Refused)?;
-            if self.is_declarative && Sharing::is_on(&config) {
-                return Err(AdminError::declarative_and_shared());
-            }
-            // The ports follow on another thread, when a failure could no longer refuse the LOAD.
-            crate::outside::could_follow(&self.runtime(), &config).map_err(AdminError::Refused)?;
-        }
+        self.could_follow(&config, modules)?;
         let published = self.publish(&config, ask)?;
         let by = By { user: &ask.session.user, peer: &ask.session.peer, text: &ask.statement.text };
-        let is_elsewhere = place(&self.runtime()) != place(&config);
+        let is_elsewhere = self.is_elsewhere(&config);
         let reply = self.put_in_force(&config, checked, modules, &by);
         if is_elsewhere && reply.is_ok() {
             self.stands_nowhere();
@@ -366,14 +358,38 @@ impl Engine {
                 self.stands_at(&standing, modules);
                 Ok(reply)
             }
-            Err(why) => {
-                self.sharing.iter().for_each(|sharing| sharing.follows_itself());
-                Err(AdminError::Refused(format!(
-                    "revision {} is shared, but this proxy cannot put it in force and keeps its configuration: {why}",
-                    standing.number
-                )))
-            }
+            Err(why) => Err(self.not_in_force(&standing, &why)),
         }
+    }
+
+    /// Whether the ports and the sharing could follow `config`, of which `modules` are loaded. Asked before the configuration is shared.
+    ///
+    /// # Errors
+    /// The admin variable that they could not follow.
+    pub(crate) fn could_follow(&self, config: &Config, modules: &[&'static Module]) -> Result<(), AdminError> {
+        if modules.iter().all(|module| module.part.variables != Some("admin")) {
+            return Ok(());
+        }
+        shared_config::Settings::read(&config.admin).map_err(AdminError::Refused)?;
+        if self.is_declarative && Sharing::is_on(config) {
+            return Err(AdminError::declarative_and_shared());
+        }
+        // The ports follow on another thread, when a failure could no longer refuse the LOAD.
+        crate::outside::could_follow(&self.runtime(), config).map_err(AdminError::Refused)
+    }
+
+    /// Whether `config` is shared in another place than the configuration in force, or only one of them is shared.
+    pub(crate) fn is_elsewhere(&self, config: &Config) -> bool {
+        place(&self.runtime()) != place(config)
+    }
+
+    /// The error if this proxy cannot put a revision in force that it has published. From now on it follows the revision as others do.
+    pub(crate) fn not_in_force(&self, standing: &Standing, why: &AdminError) -> AdminError {
+        self.sharing.iter().for_each(|sharing| sharing.follows_itself());
+        AdminError::Refused(format!(
+            "revision {} is shared, but this proxy cannot put it in force and keeps its configuration: {why}",
+            standing.number
+        ))
     }
 
     /// Makes the loaded configuration a new revision, if peers share without etcd; see [`Peers::descend`].
@@ -390,9 +406,7 @@ impl Engine {
         let runtime = self.runtime();
         match &self.sharing {
             // A LOAD that joins, leaves or changes the shared place is in force here only.
-            Some(sharing) if Sharing::is_on(&runtime) && place(&runtime) == place(config) => {
-                sharing.publish(draft(ask, to_shared_text(config)))
-            }
+            Some(sharing) if Sharing::is_on(&runtime) && !self.is_elsewhere(config) => sharing.publish(draft(ask, to_shared_text(config))),
             _ => Ok(None),
         }
     }
