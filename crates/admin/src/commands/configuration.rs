@@ -48,6 +48,7 @@ fn apply(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 
 /// `CONFIG APPLY FILE ['name']`: replaces memory, runtime and disk by the file. Settings that it does not name are removed.
 fn apply_file(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    engine.refuse_read_only(ask)?;
     let path = file(engine, ask.statement.word(3))?;
     let (mut said, notices) = model::load_regular(&path).map_err(AdminError::Config)?;
     if said.is_blank() {

@@ -50,6 +50,7 @@ pub(super) fn recall(engine: &Engine, id: &str) -> Result<Config, AdminError> {
 
 /// `CONFIG ROLLBACK n`: to memory and runtime at once. Disk stays as it is until SAVE.
 pub(super) fn rollback(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    engine.refuse_read_only(ask)?;
     let config = recall(engine, ask.statement.word(2))?;
     engine.roll_back(config, ask)
 }

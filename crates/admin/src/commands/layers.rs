@@ -95,6 +95,9 @@ fn carry_out(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let Some((module, way)) = parse(ask.statement) else {
         return refuse("no such LOAD or SAVE");
     };
+    if way != Move::MemoryToRuntime {
+        engine.refuse_read_only(ask)?;
+    }
     match way {
         Move::MemoryToRuntime => load(engine, &[module], ask),
         Move::MemoryToDisk => save_to_disk(engine, module),

@@ -129,6 +129,7 @@ fn follow(engine: &mut Engine, _: &Ask<'_>) -> Answer {
 
 /// `CONFIG REBASE [MINE|SHARED]`: first puts the shared configuration in force, then lays memory's edits over it.
 fn rebase(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer {
+    engine.refuse_read_only(ask)?;
     if peers::is_on(&engine.runtime()) {
         return rebase_on_peers(engine, ask, prefer);
     }
@@ -271,6 +272,7 @@ fn list(engine: &mut Engine, _: &Ask<'_>) -> Answer {
 
 /// `CONFIG ROLLBACK SHARED n`: a new revision with the content of an old one.
 fn rollback(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    engine.refuse_read_only(ask)?;
     let sharing = sharing(engine)?;
     let number = ask.statement.word(3);
     let all = sharing.shared().history().map_err(|error| AdminError::Refused(format!("the shared configuration: {error}")))?;

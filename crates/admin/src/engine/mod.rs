@@ -24,7 +24,7 @@ use rusqlite::Connection;
 use shared_config::Standing;
 
 use crate::clock::{now, now_ms};
-use crate::error::AdminError;
+use crate::error::{AdminError, READ_ONLY};
 use crate::handle::{Job, Jobs, Wake};
 use crate::history::{History, healing};
 use crate::live::Live;
@@ -256,6 +256,15 @@ impl Engine {
     /// Whether administrators may change nothing now.
     pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.unwrap_or_else(|| self.runtime().admin.read_only)
+    }
+
+    /// Whether a command may rewrite the configuration.
+    ///
+    /// # Errors
+    /// Administrators may change nothing now. The proxy's own sessions, which have no client's address, may.
+    pub(crate) fn refuse_read_only(&self, ask: &Ask<'_>) -> Result<(), AdminError> {
+        let is_own = ask.session.peer.is_empty();
+        if self.is_read_only() && !is_own { Err(AdminError::Refused(READ_ONLY.to_owned())) } else { Ok(()) }
     }
 
     /// The configuration in force.

@@ -96,6 +96,37 @@ fn read_only() {
     bed.ok("DELETE FROM mysql_users");
 }
 
+/// What is in memory can still be loaded. Nothing else changes a layer.
+#[test]
+fn read_only_layers_stay_as_they_are() {
+    let bed = Bed::new();
+    bed.ok("UPDATE mysql_servers SET weight=5");
+    bed.ok("PROXYSQL READONLY");
+    let file = bed.datadir.path().join("proxysql.cnf");
+    let apply_file = format!("CONFIG APPLY FILE '{}'", file.display());
+    for sql in [
+        "LOAD MYSQL SERVERS FROM DISK",
+        "SAVE MYSQL SERVERS TO DISK",
+        "SAVE MYSQL SERVERS FROM RUNTIME",
+        "LOAD MYSQL SERVERS FROM CONFIG",
+        "CONFIG ROLLBACK 1",
+        "CONFIG ROLLBACK SHARED 1",
+        "CONFIG REBASE",
+        &apply_file,
+    ] {
+        assert!(bed.refused(sql).contains("readonly"), "{sql}");
+    }
+    let weights = ["main.mysql_servers", "disk.mysql_servers"].map(|table| bed.rows(&format!("SELECT MAX(weight) FROM {table}")).concat());
+    assert_eq!(weights, ["5", "1"]);
+    bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    assert_eq!(bed.rows("SELECT MAX(weight) FROM runtime_mysql_servers"), ["5"]);
+    // A declarative proxy follows its file: its own session has no address.
+    let own = SessionInfo { user: "declarative".to_owned(), ..SessionInfo::default() };
+    let reply = bed.runtime.block_on(bed.handle.execute(Role::Admin, &own, "CONFIG APPLY FILE".into()));
+    assert!(matches!(reply, Reply::Ok { .. }), "{reply:?}");
+    assert_eq!(bed.rows("SELECT MAX(weight) FROM runtime_mysql_servers"), ["1"]);
+}
+
 #[test]
 fn odd_statements() {
     let bed = Bed::new();
