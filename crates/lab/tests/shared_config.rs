@@ -203,6 +203,34 @@ fn what_is_edited_here_is_laid_over_what_others_changed() {
     eventually("mine holds", || get(&one, both) == "70,7");
 }
 
+/// Once its edits are gone, memory has nothing left to merge.
+#[test]
+fn memory_that_was_brought_up_to_date_is_not_behind() {
+    let etcd = etcd(1);
+    let [one, two] = proxies(&etcd);
+    add_user(&one, "anna").unwrap();
+    eventually("both have it", || users(&two) == "anna");
+    let limits = |proxy: &Tidegate| get(proxy, "SELECT MAX(max_connections) FROM runtime_mysql_users");
+    let comments = |proxy: &Tidegate| get(proxy, "SELECT MAX(comment) FROM runtime_mysql_users");
+    let edited = "UPDATE mysql_users SET comment = comment || 'x'";
+    for (limit, back) in [
+        ["SAVE MYSQL USERS FROM RUNTIME", edited],
+        ["LOAD MYSQL USERS FROM DISK", edited],
+        ["DELETE FROM mysql_users", "INSERT INTO main.mysql_users SELECT * FROM disk.mysql_users"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        edit(&two, &["INSERT INTO mysql_users (username, password) VALUES ('mine', 'x')"]);
+        edit(&one, &[&format!("UPDATE mysql_users SET max_connections = {}", limit + 5), "LOAD MYSQL USERS TO RUNTIME"]);
+        eventually("the other one has it", || limits(&two) == limits(&one));
+        assert!(order(&two, "LOAD MYSQL USERS TO RUNTIME").unwrap_err().contains("is based on"));
+        edit(&two, back);
+        order(&two, "LOAD MYSQL USERS TO RUNTIME").unwrap_or_else(|error| panic!("{back:?}: {error}"));
+        eventually("both have it", || comments(&one) == comments(&two));
+    }
+}
+
 #[test]
 fn without_etcd_a_proxy_serves_and_starts_by_what_it_had() {
     let mut etcd = etcd(1);

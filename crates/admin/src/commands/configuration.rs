@@ -67,6 +67,7 @@ fn apply_file(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let reply = if is_new { engine.adopt(config, &modules, ask)? } else { done(0, "nothing differs from what is in force") };
     let (db, runtime) = (&engine.store.admin, engine.runtime());
     rows::transaction(db, || ["main", "disk"].iter().try_for_each(|schema| rows::write(db, schema, &everything(), &runtime)))?;
+    engine.caught_up()?;
     Ok(remarks::passed_over(reply, &model::config::faults(&notices)))
 }
 

@@ -85,6 +85,7 @@ impl Engine {
         rows::transaction(db, || rows::write(db, "main", &everything(), &kept))?;
         // The next start of a declarative proxy uses the file.
         let unsaved = if self.is_declarative { None } else { unsaved(db)? };
+        self.caught_up()?;
         let dropped =
             (!edits.is_empty()).then(|| format!("edits in memory that were not loaded are gone: {}", summary(&edits, NAMED_CHANGES)));
         Ok(remarks::passed_over(reply, &dropped.into_iter().chain(unsaved).collect::<Vec<_>>()))

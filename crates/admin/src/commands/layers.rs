@@ -101,7 +101,7 @@ fn carry_out(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     match way {
         Move::MemoryToRuntime => load(engine, &[module], ask),
         Move::MemoryToDisk => save_to_disk(engine, module),
-        Move::DiskToMemory => load_from_disk(&engine.store.admin, &module.part),
+        Move::DiskToMemory => load_from_disk(engine, module),
         Move::RuntimeToMemory => save_from_runtime(engine, module),
         Move::FileToMemory => load_file(engine, module),
     }
@@ -170,23 +170,27 @@ fn save_to_disk(engine: &Engine, module: &Module) -> Answer {
 }
 
 /// Disk to memory. As at a start, variables that are not known stay on disk.
-fn load_from_disk(db: &Connection, part: &Part) -> Answer {
-    rows::transaction(db, || {
-        let mut copied = copy_tables(db, "disk", "main", part)?;
-        if let Some(module) = part.variables {
+fn load_from_disk(engine: &mut Engine, module: &Module) -> Answer {
+    let db = &engine.store.admin;
+    let copied = rows::transaction(db, || {
+        let mut copied = copy_tables(db, "disk", "main", &module.part)?;
+        if let Some(module) = module.part.variables {
             for (name, value) in import::stored_variables(db)? {
                 if let Some(setting) = Setting::by_full_name(&name).filter(|setting| setting.module == module) {
                     copied += import::take_variable(db, setting, value)?;
                 }
             }
         }
-        Ok(copied_rows(copied))
-    })
+        Ok(copied)
+    })?;
+    engine.caught_up()?;
+    Ok(copied_rows(copied))
 }
 
-fn save_from_runtime(engine: &Engine, module: &Module) -> Answer {
+fn save_from_runtime(engine: &mut Engine, module: &Module) -> Answer {
     let (db, runtime) = (&engine.store.admin, engine.runtime());
     rows::transaction(db, || rows::write(db, "main", &[module.part], &runtime))?;
+    engine.caught_up()?;
     Ok(done(0, ""))
 }
 

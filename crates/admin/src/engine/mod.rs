@@ -332,7 +332,9 @@ impl Engine {
     ///
     /// # Errors
     /// One is based on a revision of the shared configuration that is no longer in force.
-    pub(crate) fn refuse_behind(&self, modules: &[&'static Module]) -> Result<(), AdminError> {
+    pub(crate) fn refuse_behind(&mut self, modules: &[&'static Module]) -> Result<(), AdminError> {
+        // SQL may have brought memory up to date.
+        self.caught_up()?;
         match place(&self.runtime()) {
             None => Ok(()),
             Some(_) => self.behind.refuse(modules, || self.shared_now()),

@@ -87,7 +87,10 @@ impl Engine {
     }
 
     /// Modules of memory that equal the configuration in force are no longer behind.
-    fn caught_up(&mut self) -> Result<(), AdminError> {
+    ///
+    /// # Errors
+    /// Memory cannot be read.
+    pub(crate) fn caught_up(&mut self) -> Result<(), AdminError> {
         if !self.behind.0.is_empty() {
             let memory = rows::sheet(&self.store.admin, "main")?;
             let still: Vec<&str> = differing(&memory, &Sheet::of(&self.runtime())).iter().map(|module| module.words).collect();
