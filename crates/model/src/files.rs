@@ -34,9 +34,14 @@ fn place(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// A new file. One that was left there, by a crash or by another user, keeps its owner and mode, or leads elsewhere: it is removed.
 fn private(path: &Path) -> io::Result<fs::File> {
     use std::os::unix::fs::OpenOptionsExt;
-    fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 #[cfg(test)]
@@ -54,6 +59,16 @@ mod tests {
         replace(&link, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert!(link.is_symlink());
+        // What was left at the scratch path is neither followed nor reused.
+        let other = dir.path().join("other");
+        fs::write(&other, "theirs").unwrap();
+        symlink(&other, scratch(&path)).unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!((fs::read(&other).unwrap(), path.is_symlink()), (b"theirs".to_vec(), false));
+        fs::write(scratch(&path), "").unwrap();
+        fs::set_permissions(scratch(&path), fs::Permissions::from_mode(0o666)).unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         // An obstacle at the scratch path leaves the old file alone.
         fs::create_dir(scratch(&path)).unwrap();
         assert!(replace(&path, b"three").is_err());
