@@ -68,6 +68,8 @@ fn refusals_name_the_file_line_column_and_range() {
         ("mysql_variables={threads=false}", "p.cnf:1:18: mysql_variables.threads: 0 is out of range 1..255"),
         ("mysql_variables=1", "p.cnf:1:17: mysql_variables: must be a group { }, not an integer"),
         ("mysql_variables={}\nmysql_variables={}", "p.cnf:2:1: mysql_variables: given twice; first at line 1"),
+        ("mysql_variables={default_schema=\"\\xff\"}", "p.cnf:1:33: mysql_variables.default_schema: string is not UTF-8"),
+        ("mysql_servers=({address=\"\\xff\"})", "p.cnf:1:17: mysql_servers.address: string is not UTF-8"),
         ("mysql_servers=(1)", "p.cnf:1:16: mysql_servers: must be a row, which is a group { }, not an integer"),
         ("mysql_servers=({})", "p.cnf:1:16: mysql_servers.hostname: must be given"),
         ("mysql_servers=({address=\"\"})", "p.cnf:1:17: mysql_servers.hostname: must not be empty"),

@@ -131,6 +131,27 @@ proptest! {
 }
 
 #[test]
+fn a_password_that_is_not_utf8_stays_as_it_is() {
+    let bed = Bed::new();
+    let password = "SELECT HEX(password) FROM mysql_users";
+    bed.ok("UPDATE mysql_users SET password = CAST(x'70e92277ff' AS TEXT)");
+    bed.ok("LOAD MYSQL USERS TO RUNTIME");
+    let file = bed.datadir.path().join("saved.cnf");
+    bed.ok(&format!("SAVE CONFIG TO FILE {}", file.display()));
+    let forget = || {
+        bed.ok("UPDATE mysql_users SET password = 'other'");
+        bed.ok("LOAD MYSQL USERS TO RUNTIME");
+    };
+    for back in [format!("CONFIG APPLY FILE '{}'", file.display()), "CONFIG ROLLBACK 2".to_owned()] {
+        forget();
+        bed.ok(&back);
+        assert_eq!(bed.rows(password), ["70E92277FF"], "{back}");
+        let config = bed.runtime();
+        assert_eq!(config.rows("mysql_users")[0].secret("password").map(model::Secret::expose), Some(&b"\x70\xe9\x22\x77\xff"[..]));
+    }
+}
+
+#[test]
 fn many_rows_load_in_seconds() {
     let bed = Bed::new();
     let start = Instant::now();

@@ -299,8 +299,11 @@ impl Loader {
     }
 
     fn wrong_type(&mut self, node: &Node, subject: &str, expected: &'static str) {
-        let found = node.value.describe().to_owned();
-        self.refuse(&node.at, subject, ErrorKind::WrongType { expected, found });
+        let kind = match &node.value {
+            Value::Bytes(_) => ErrorKind::NotUtf8,
+            other => ErrorKind::WrongType { expected, found: other.describe().to_owned() },
+        };
+        self.refuse(&node.at, subject, kind);
     }
 
     fn refuse(&mut self, at: &Position, subject: &str, kind: ErrorKind) {

@@ -298,6 +298,9 @@ fn read_field(column: &Column, field: &Field) -> Result<Cell, ErrorKind> {
 }
 
 fn read_cell(kind: ColumnKind, value: &Value) -> Result<Cell, ErrorKind> {
+    if let Value::Bytes(bytes) = value {
+        return if kind == ColumnKind::Secret { Ok(Cell::Secret(Secret::new(bytes.as_slice()))) } else { Err(ErrorKind::NotUtf8) };
+    }
     if let ColumnKind::Integer { min, max } = kind {
         return read_integer(value, min, max).map(Cell::Integer);
     }

@@ -72,20 +72,30 @@ fn value(cell: &Cell) -> Option<String> {
         Cell::Null => None,
         Cell::Integer(number) => Some(number.to_string()),
         Cell::Text(text) => Some(quoted(text)),
-        Cell::Secret(secret) => Some(quoted(&secret.expose_text())),
+        Cell::Secret(secret) => Some(quoted_bytes(secret.expose())),
     }
 }
 
 fn quoted(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
+    quoted_bytes(text.as_bytes())
+}
+
+/// A string in quotes. Bytes that are not UTF-8 become hexadecimal escapes, so a password of another character set stays as it is.
+fn quoted_bytes(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() + 2);
     out.push('"');
-    for letter in text.chars() {
-        match letter {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            other => out.push(other),
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                '"' => out.push_str("\\\""),
+                '\\' => out.push_str("\\\\"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                other => out.push(other),
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(out, "\\x{byte:02x}");
         }
     }
     out.push('"');

@@ -10,6 +10,8 @@ use crate::error::{ConfigError, ErrorKind};
 pub(super) enum Token {
     Name(String),
     Text(String),
+    /// A string that is not UTF-8.
+    Bytes(Vec<u8>),
     Integer(i64),
     Float(String),
     Boolean(bool),
@@ -132,8 +134,7 @@ impl<'a> Lexer<'a> {
                 }
             }
         }
-        let text = String::from_utf8(text);
-        text.map(Token::Text).map_err(|_| self.error(at.clone(), ErrorKind::NotUtf8))
+        Ok(String::from_utf8(text).map_or_else(|error| Token::Bytes(error.into_bytes()), Token::Text))
     }
 
     /// Reads an escape. An unknown one stands for itself, backslash included, as in libconfig: people write

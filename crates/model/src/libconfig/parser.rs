@@ -65,7 +65,8 @@ impl Parser {
             Token::Boolean(value) => Value::Boolean(value),
             Token::Integer(value) => Value::Integer(value),
             Token::Float(text) => Value::Float(text),
-            Token::Text(text) => Value::Text(self.joined(text)),
+            Token::Text(text) => self.joined(text.into_bytes()),
+            Token::Bytes(bytes) => self.joined(bytes),
             Token::Punct('{') => self.nested(&at, |p| p.entries(Some('}')).map(Value::Group))?,
             Token::Punct('(') => self.nested(&at, |p| p.values(')').map(Value::List))?,
             Token::Punct('[') => self.nested(&at, |p| p.values(']').map(Value::Array))?,
@@ -74,13 +75,17 @@ impl Parser {
         Ok(Node { value, at })
     }
 
-    /// `text` and the strings that follow it at once.
-    fn joined(&mut self, mut text: String) -> String {
-        let is_text = |spanned: &Spanned| matches!(spanned.token, Token::Text(_));
-        while let Some(Spanned { token: Token::Text(more), .. }) = self.tokens.next_if(is_text) {
-            text.push_str(&more);
+    /// `bytes` and the strings that follow them at once.
+    fn joined(&mut self, mut bytes: Vec<u8>) -> Value {
+        let is_string = |spanned: &Spanned| matches!(spanned.token, Token::Text(_) | Token::Bytes(_));
+        while let Some(Spanned { token, .. }) = self.tokens.next_if(is_string) {
+            match token {
+                Token::Text(more) => bytes.extend_from_slice(more.as_bytes()),
+                Token::Bytes(more) => bytes.extend_from_slice(&more),
+                _ => {}
+            }
         }
-        text
+        String::from_utf8(bytes).map_or_else(|error| Value::Bytes(error.into_bytes()), Value::Text)
     }
 
     fn nested(&mut self, at: &Position, inner: impl FnOnce(&mut Self) -> Result<Value, ConfigError>) -> Result<Value, ConfigError> {

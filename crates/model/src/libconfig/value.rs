@@ -40,6 +40,8 @@ pub enum Value {
     Float(String),
     /// With escapes resolved, and adjacent strings joined.
     Text(String),
+    /// The same, if the bytes are not UTF-8: only passwords may be so.
+    Bytes(Vec<u8>),
     /// `{ name = value ... }`
     Group(Vec<Entry>),
     /// `( value, ... )`
@@ -56,6 +58,7 @@ impl Value {
             Self::Integer(_) => "an integer",
             Self::Float(_) => "a number with a fraction",
             Self::Text(_) => "a string",
+            Self::Bytes(_) => "a string that is not UTF-8",
             Self::Group(_) => "a group { }",
             Self::List(_) => "a list ( )",
             Self::Array(_) => "an array [ ]",
@@ -68,7 +71,7 @@ impl Value {
             Self::Boolean(value) => Some(value.to_string()),
             Self::Integer(value) => Some(value.to_string()),
             Self::Float(text) | Self::Text(text) => Some(text.clone()),
-            Self::Group(_) | Self::List(_) | Self::Array(_) => None,
+            Self::Bytes(_) | Self::Group(_) | Self::List(_) | Self::Array(_) => None,
         }
     }
 }
