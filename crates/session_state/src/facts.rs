@@ -318,6 +318,7 @@ impl SessionFacts {
         }
         self.insert_id.lose_backend();
         self.found_rows_with_backend = false;
+        self.lose_row_count();
     }
 
     /// The session gives its backend back, and its user does not want warnings (`handle_warnings=0`).

@@ -83,7 +83,7 @@ impl Session {
                 }
             }
             let ahead = self.sync(analysis).await?;
-            if self.recovery.may_begin(&mut self.at, &self.facts) {
+            if self.recovery.may_begin(&mut self.at, &mut self.facts) {
                 break ahead;
             }
         };

@@ -18,6 +18,7 @@ use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::recovery::Recovery;
+use crate::backends::backend::Backend;
 use crate::clients::session_handle::Leaving;
 use crate::hostgroups::choice::Needs;
 use crate::workers::counters::count;
@@ -73,6 +74,7 @@ impl Recovery {
         let moves = !is_free && self.is_movable(door.at, door.facts);
         let is_only_opened = moves && self.is_only_opened();
         let is_overtaken = moves && self.is_overtaken(door.at);
+        let finds_another = door.at.finds_another(needs);
         let at = &mut *door.at;
         let Some(backend) = at.backend.as_mut() else {
             // Its server is gone, and with it what pinned the session there.
@@ -80,18 +82,24 @@ impl Recovery {
             if moves && self.is_stranded() {
                 self.replay_is_due(door.0.at, door.0.facts);
             }
+            if is_bare && !pins.is_empty() {
+                door.facts.lose_backend();
+            }
             return match (is_bare, moves) {
                 (true, _) => Ok(BackendAtStart::None),
                 (false, true) => Ok(BackendAtStart::Moves),
                 (false, false) => Err(self.server_left(door)),
             };
         };
-        let server = &backend.core.server;
-        let now_ms = at.worker.clock.now_ms();
-        if is_free && (at.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray() || !needs.accept(server)) {
+        if finds_another {
             at.give_up_backend();
+            if !pins.is_empty() {
+                door.facts.lose_backend();
+            }
             return Ok(BackendAtStart::None);
         }
+        let server = &backend.core.server;
+        let now_ms = at.worker.clock.now_ms();
         if moves
             && (server.is_cut()
                 || server.standing.leave_at_ms() <= now_ms
@@ -121,12 +129,15 @@ impl Recovery {
 
     /// The last look before a statement goes out: may it begin on the backend at hand? If not, the backend is closed: it is
     /// noted to have what was to go ahead of the statement, which was never sent.
-    pub(super) fn may_begin(&mut self, at: &mut Backends, facts: &SessionFacts) -> bool {
+    pub(super) fn may_begin(&mut self, at: &mut Backends, facts: &mut SessionFacts) -> bool {
         let Some(backend) = at.backend.as_ref() else { return true };
         if backend.core.server.standing.is_usable(at.worker.clock.now_ms()) || Safety::LastLook.is_off() {
             return true;
         }
         if at.pins.set().without(WISHES).is_empty() {
+            if !at.pins.set().is_empty() {
+                facts.lose_backend();
+            }
             at.backend = None;
             return false;
         }
@@ -231,6 +242,17 @@ impl Overdue {
 }
 
 impl Backends {
+    /// Whether the next statement, which needs this, runs on another backend: nothing but wishes keeps this one, and it is not to be
+    /// used any more, or is gone.
+    pub(super) fn finds_another(&self, needs: Needs) -> bool {
+        let now_ms = self.worker.clock.now_ms();
+        let is_unfit = |backend: &Backend| {
+            let server = &backend.core.server;
+            self.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray() || !needs.accept(server)
+        };
+        self.pins.set().without(WISHES).is_empty() && self.backend.as_ref().is_none_or(is_unfit)
+    }
+
     /// The client is silent, and the server is not to be used any more (or the hostgroup is held): what is open there is
     /// closed, which rolls back and frees its locks; the client is told at its next statement. Where nothing is open, the
     /// backend goes back.

@@ -1,10 +1,12 @@
 use super::*;
-use crate::session::bed::{Bed, ok_open};
+use crate::session::bed::{Bed, ok_open, result_of};
 use crate::session::door::door;
 use model::fleet::UnderWay;
 use model::snapshot::ServerStatus;
+use session_state::insert_id::Word;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
+use wire::command::Command;
 
 /// How the server of the session is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +204,7 @@ async fn the_last_look_keeps_what_begins_from_a_server_out_of_use() {
             assert_eq!(
                 {
                     let session = &mut *bed;
-                    session.recovery.may_begin(&mut session.at, &session.facts)
+                    session.recovery.may_begin(&mut session.at, &mut session.facts)
                 },
                 expected,
                 "{pins:?} {one:?}"
@@ -215,7 +217,7 @@ async fn the_last_look_keeps_what_begins_from_a_server_out_of_use() {
         assert!(
             !{
                 let session = &mut *bed;
-                session.recovery.may_begin(&mut session.at, &session.facts)
+                session.recovery.may_begin(&mut session.at, &mut session.facts)
             },
             "nothing ran in it: it may as well begin elsewhere"
         );
@@ -225,7 +227,7 @@ async fn the_last_look_keeps_what_begins_from_a_server_out_of_use() {
         assert!(
             !{
                 let session = &mut *bed;
-                session.recovery.may_begin(&mut session.at, &session.facts)
+                session.recovery.may_begin(&mut session.at, &mut session.facts)
             },
             "its role is in doubt"
         );
@@ -297,6 +299,67 @@ async fn a_statement_that_needs_less_lag_chooses_again() {
             let session = &mut *bed;
             assert_eq!(told(session.recovery.keeps_backend(&mut door!(session), needs)), expected, "{pins:?} {max_lag_ms:?}");
         }
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+/// A session with this pin, of whose last statement only its backend knows more than the reply said.
+fn asks_its_backend(pin: PinReason) -> Bed {
+    let mut bed = Bed::new("").on(MySql);
+    bed.pin(&[pin]);
+    bed.facts.set_numbers((3, 4, 1, 0));
+    bed.facts.leave_found_rows();
+    bed.facts.leave_row_count();
+    let calls = Word { id: 9, changes_unseen: true, inserts: false, failed: false, is_certain: false };
+    bed.facts.insert_id.replied(calls, None);
+    bed
+}
+
+#[tokio::test]
+async fn what_a_backend_knew_that_is_given_up_is_what_replies_said() {
+    let is_lost = |bed: &Bed| {
+        let is_known = !bed.facts.unread().any() && !bed.facts.is_with_backend(sql::Fact::RowCount);
+        is_known && (bed.facts.insert_id.known(), bed.facts.numbers()) == (Some(9), (3, 4, 0, 0))
+    };
+    let all = async {
+        for (pin, one, expected) in [
+            (PinReason::Rule, Case::Used, false),
+            (PinReason::Rule, Case::Left, true),
+            (PinReason::MultiplexingOff, Case::Drains, true),
+            (PinReason::Rule, Case::Gone, true),
+            (PinReason::UserLock, Case::Left, false),
+        ] {
+            let mut bed = asks_its_backend(pin);
+            case(&mut bed, one).await;
+            let kept = {
+                let session = &mut *bed;
+                session.recovery.keeps_backend(&mut door!(session), Needs::default())
+            };
+            assert_eq!((told(kept) == "any", is_lost(&bed)), (expected, expected), "{pin:?} {one:?}");
+            if one == Case::Gone {
+                continue;
+            }
+            let mut bed = asks_its_backend(pin);
+            case(&mut bed, one).await;
+            let may_begin = {
+                let session = &mut *bed;
+                session.recovery.may_begin(&mut session.at, &mut session.facts)
+            };
+            assert_eq!((may_begin, is_lost(&bed)), (!expected, expected), "{pin:?} {one:?}: the last look");
+        }
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test]
+async fn a_backend_is_not_asked_for_what_another_one_knew() {
+    let all = async {
+        let mut bed = asks_its_backend(PinReason::Rule);
+        case(&mut bed, Case::Gone).await;
+        bed.another_rests(MySql);
+        bed.answers(&[result_of(&[&["99"]])]);
+        let packets = bed.serve(Command::Query, b"SELECT FOUND_ROWS()").await.unwrap();
+        assert!(packets.iter().any(|packet| packet == b"\x014"), "{packets:?}");
     };
     LocalSet::new().run_until(all).await;
 }

@@ -151,6 +151,10 @@ impl Session {
     /// False where it was answered.
     async fn plan(&mut self, statement: &Statement, plan: &mut Plan) -> Result<bool, End> {
         if !self.at.pins.set().is_empty() && asks_for_facts(&plan.analysis) {
+            if self.at.finds_another(self.hand.directions.needs) {
+                // Planned to ask this backend, it would ask another one.
+                self.facts.lose_backend();
+            }
             Box::pin(door!(self).read_facts_for(&self.wants, &plan.analysis)).await;
         }
         match statement.form {

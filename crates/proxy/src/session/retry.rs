@@ -18,6 +18,7 @@ use super::frontend::Frontend;
 use super::guard::paused;
 use super::hand::AtHand;
 use super::plan::Plan;
+use super::query::asks_for_facts;
 use super::recovery::Recovery;
 use crate::clients::processlist::HeldConnection;
 use crate::clients::session_handle::Signal;
@@ -118,6 +119,7 @@ impl Session {
             && self.handle.killed_by().is_none()
             && (certainty::moves(refusal, analysis, place, by) || is_undone() || self.hand.is_for_writer(&self.at, refusal, analysis))
             && self.recovery.is_movable(&self.at, &self.facts)
+            && !asks_what_is_lost(&self.at, &self.facts, analysis)
             && self.hand.directions.retries != Some(0)
             && self.worker.shared.clock.now_us() < self.recovery.retry_deadline_us(&self.at, &self.hand)
     }
@@ -275,7 +277,7 @@ impl Recovery {
             }
             Certainty::Answering => false,
         };
-        harmless && self.is_movable(at, facts)
+        harmless && self.is_movable(at, facts) && !asks_what_is_lost(at, facts, analysis)
     }
 
     /// A statement that was killed is never sent again, whatever became of it.
@@ -397,6 +399,14 @@ impl Backends {
 fn is_same_death(lost_with: Option<ServerId>, held: HeldConnection, lost_at_us: u64, now_us: u64) -> bool {
     let is_old = held.opened_ms * 1000 <= lost_at_us && now_us < lost_at_us.saturating_add(SAME_DEATH_US);
     lost_with == Some(held.server) && is_old
+}
+
+/// The statement asks for what only the backend knew that it was planned for: another one would answer with another session's.
+fn asks_what_is_lost(at: &Backends, facts: &SessionFacts, analysis: &Analysis) -> bool {
+    let pins = at.pins.set();
+    let is_lost = || facts.unread().any() || facts.is_with_backend(sql::Fact::RowCount);
+    let own = Analysis { facts: analysis.facts.without(Facts::CONNECTION_ID), ..*analysis };
+    !pins.is_empty() && pins.without(WISHES).is_empty() && asks_for_facts(&own) && is_lost()
 }
 
 /// What the client is told of a statement that was lost as often as may be.

@@ -57,6 +57,20 @@ async fn only_what_had_no_effect_is_sent_again() {
 }
 
 #[tokio::test]
+async fn what_only_the_lost_backend_knew_is_not_asked_of_another() {
+    for (text, expected) in [("SELECT FOUND_ROWS()", false), ("SHOW WARNINGS", false), ("SELECT CONNECTION_ID()", true), ("SELECT 1", true)]
+    {
+        let mut bed = Bed::new("").on(MySql);
+        bed.pin(&[PinReason::Rule]);
+        let analysis = bed.analysis(text);
+        let may_retry = |bed: &Bed| bed.recovery.may_retry(&bed.at, &bed.client, &bed.facts, Certainty::NeverSent, &analysis);
+        assert!(may_retry(&bed), "{text}: the session knows the answer");
+        bed.facts.leave_found_rows();
+        assert_eq!(may_retry(&bed), expected, "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_statement_goes_with_its_transaction_where_both_are_said_again() {
     for (text, expected) in [
         ("UPDATE t SET a = 1", true),

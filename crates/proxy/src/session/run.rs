@@ -119,7 +119,7 @@ impl Session {
                 None => None,
             };
             // Readying may have taken round trips, in which the server may have lost its role.
-            if self.recovery.may_begin(&mut self.at, &self.facts) {
+            if self.recovery.may_begin(&mut self.at, &mut self.facts) {
                 break (ahead, readied);
             }
         };

@@ -155,7 +155,7 @@ impl Session {
             let ahead = self.sync(&any).await?;
             self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
             // What goes ahead takes round trips, in which the server may lose its role.
-            if !self.recovery.may_begin(&mut self.at, &self.facts) {
+            if !self.recovery.may_begin(&mut self.at, &mut self.facts) {
                 continue;
             }
             if self.recovery.assigned_gtid.is_some() {
@@ -185,7 +185,7 @@ impl Session {
                 wants.look(&mut self.at).await?;
             }
             let packets = self.packets_of(said, bytes).await?;
-            if place == 0 && !self.recovery.may_begin(&mut self.at, &self.facts) {
+            if place == 0 && !self.recovery.may_begin(&mut self.at, &mut self.facts) {
                 return Ok(ReplayOutcome::Another);
             }
             if self.at.backend.must_leave(self.worker.shared.clock.now_ms()) {
