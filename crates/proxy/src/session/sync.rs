@@ -8,7 +8,7 @@ use super::door::{ServerDoor, door};
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::hand::AtHand;
-use crate::backends::backend::put_query;
+use crate::backends::backend::{Backend, put_query};
 use crate::backends::cleaning::{self, ResetError};
 use crate::statements::memory::AnswerSource;
 use crate::workers::counters::count;
@@ -199,7 +199,8 @@ impl Backends {
     /// once more with COM_INIT_DB): a statement without any comes between, where this one `shows` them, or leaves them for the next
     /// one to show on the same backend, which the session may keep.
     fn clear_warnings(&mut self, shows: bool, keeps: bool, ahead: &mut Ahead) {
-        let Some(backend) = self.backend.as_mut().filter(|_| self.pins.set().is_empty()) else { return };
+        let is_anothers = |backend: &&mut Backend| self.pins.set().is_empty() || !backend.core.held.ran_last_for(self.handle.id);
+        let Some(backend) = self.backend.as_mut().filter(is_anothers) else { return };
         // MySQL forgets them with any statement.
         let leaves = keeps && backend.core.held.has_warnings() && backend.core.info.flavor == Flavor::MariaDb;
         if shows || leaves {

@@ -167,6 +167,9 @@ async fn warnings_of_another_session_are_not_shown() {
         bed.pin(&[PinReason::UserLock]);
         bed.at.backend.as_mut().unwrap().core.held.failed();
         assert_eq!(bed.sync(&analysis).await.unwrap().replies, 0, "{flavor:?} {text}: those of a pinned backend are its own");
+        bed.at.backend.as_mut().unwrap().core.held.ran_for(99);
+        let ahead = bed.sync(&analysis).await.unwrap();
+        assert_eq!(ahead_of(&ahead).contains(&CLEAR_WARNINGS.to_owned()), expected, "{flavor:?} {text}: it came to this one pinned");
     }
 }
 
