@@ -321,19 +321,29 @@ impl Lane {
     }
 
     /// Takes out every idle backend for which `leave` answers true.
-    pub(crate) fn take_where(&self, mut leave: impl FnMut(&mut Backend) -> bool) -> Vec<Backend> {
+    pub(crate) fn take_where(&self, leave: impl FnMut(&mut Backend) -> bool) -> Vec<Backend> {
         let mut taken = Vec::new();
+        self.part_with(leave, |backend| taken.push(backend));
+        taken
+    }
+
+    /// Closes every idle backend for which `leave` answers true. Each is closed before the next one is looked at: `leave` may count
+    /// connections.
+    pub(crate) fn close_where(&self, leave: impl FnMut(&mut Backend) -> bool) {
+        self.part_with(leave, drop);
+    }
+
+    fn part_with(&self, mut leave: impl FnMut(&mut Backend) -> bool, mut part: impl FnMut(Backend)) {
         for list in self.idle.borrow_mut().iter_mut() {
             let mut i = 0;
             while let Some(backend) = list.get_mut(i) {
                 if leave(backend) {
-                    taken.push(list.remove(i));
+                    part(list.remove(i));
                 } else {
                     i += 1;
                 }
             }
         }
-        taken
     }
 
     /// Looks at every idle backend.

@@ -148,7 +148,7 @@ impl HostgroupPool {
     pub(crate) fn arranged(self: &Rc<Self>, worker: &Rc<Worker>) {
         *self.servers.borrow_mut() = Rc::new(self.shared.servers().to_vec());
         for lane in self.lanes.borrow().iter() {
-            drop(lane.take_where(|b| !self.is_welcome(worker, b)));
+            lane.close_where(|b| !self.is_welcome(worker, b));
         }
         self.laid_out.notify_waiters();
         self.serve_waiters(worker);
@@ -645,3 +645,7 @@ fn is_alive(worker: &Worker, backend: &mut Backend) -> bool {
     }
     is_silent
 }
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

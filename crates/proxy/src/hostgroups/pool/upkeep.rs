@@ -135,7 +135,7 @@ impl HostgroupPool {
         let now_ms = worker.clock.now_ms();
         let mut ping = Vec::new();
         for lane in self.lanes.borrow().iter() {
-            drop(lane.take_where(|b| !self.is_welcome(worker, b) || !is_alive(worker, b)));
+            lane.close_where(|b| !self.is_welcome(worker, b) || !is_alive(worker, b));
             self.trim(worker, lane);
             ping.extend(lane.take_where(|b| now_ms.saturating_sub(b.core.idle_since_ms) >= vars.ping_interval_server_msec));
         }

@@ -1,0 +1,94 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::bed;
+use crate::servers::server::PlacedBy;
+use crate::servers::terms::Terms;
+use crate::workers::in_force::InForce;
+use crate::workers::shared::Shared;
+use model::fleet::Placement;
+use model::snapshot::Server;
+use model::{Config, HostgroupId};
+use session_state::class::Class;
+use std::os::unix::net::UnixStream;
+use tokio::task::LocalSet;
+use wire::charset::Flavor;
+use wire::flags::Capabilities;
+
+/// The pools of workers that nobody runs, for a hostgroup with one server, at which nobody listens.
+struct Bed {
+    workers: Vec<Rc<Worker>>,
+    /// The servers' ends of connections.
+    ends: Vec<UnixStream>,
+}
+
+impl Bed {
+    fn new(workers: usize, variables: &str) -> Self {
+        let text = format!(
+            "mysql_servers = ( {{ hostgroup=0, address=\"127.0.0.1\", port=1, max_connections=4 }} )\n\
+             mysql_users = ( {{ username=\"u\" }} )\nmysql_variables = {{ {variables} }}"
+        );
+        let (config, _): (Config, _) = model::parse(&text, "test.cnf").unwrap();
+        let in_force = Arc::new(InForce::compile(Arc::new(Snapshot::compile(&config).unwrap()), None).unwrap());
+        let shared = Arc::new(Shared::new(in_force, None, workers, None));
+        Self { workers: (0..workers).map(|index| Worker::new(index, Arc::clone(&shared))).collect(), ends: Vec::new() }
+    }
+
+    fn pool(&self, worker: usize) -> Rc<HostgroupPool> {
+        self.workers[worker].pool(HostgroupId(0))
+    }
+
+    /// The lane of the only user on a worker.
+    fn lane(&self, worker: usize) -> Rc<Lane> {
+        let user = Arc::clone(&self.workers[worker].snapshot().users["u"]);
+        let key = LaneKey { hostgroup: HostgroupId(0), user, class: Class::of(Capabilities::default()) };
+        self.pool(worker).lane(&self.workers[worker], &key)
+    }
+
+    /// A connection of a worker.
+    fn backend(&mut self, worker: usize) -> Backend {
+        let (backend, end) = bed::backend(&self.workers[worker], &self.lane(worker), Flavor::MySql, "8.4.0");
+        self.ends.push(end);
+        backend
+    }
+
+    /// So many connections of a worker are idle.
+    fn rest(&mut self, worker: usize, count: usize) {
+        for _ in 0..count {
+            let backend = self.backend(worker);
+            self.lane(worker).put(backend);
+        }
+    }
+
+    fn server(&self) -> Arc<ServerShared> {
+        Arc::clone(&self.pool(0).servers()[0])
+    }
+
+    /// A LOAD changes `max_connections` of the server.
+    fn limit(&self, max_connections: u32) {
+        let before = self.server().placement();
+        let server = Arc::new(Server { max_connections, ..Server::clone(&before.server) });
+        let placement = Placement { server, ..Placement::clone(&before) };
+        let now_ms = self.workers[0].shared.clock.now_ms();
+        self.server().place(&placement, &Terms::default(), PlacedBy::Configuration, now_ms);
+    }
+}
+
+async fn run(test: impl Future<Output = ()>) {
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn a_lower_limit_closes_as_many_as_are_too_many() {
+    run(async {
+        let mut bed = Bed::new(1, "free_connections_pct=100");
+        bed.rest(0, 4);
+        bed.limit(3);
+        bed.pool(0).arranged(&bed.workers[0]);
+        assert_eq!((bed.lane(0).idle(0), bed.server().connections()), (3, 3));
+        bed.limit(2);
+        assert!(bed.pool(0).maintain(&bed.workers[0]).is_empty());
+        assert_eq!((bed.lane(0).idle(0), bed.server().connections()), (2, 2));
+    })
+    .await;
+}
