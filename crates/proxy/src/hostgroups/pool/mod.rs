@@ -522,12 +522,16 @@ impl HostgroupPool {
         }
     }
 
-    /// Another worker gave this one a backend. It may have been closed on its way, which this worker's runtime does not know yet.
+    /// Another worker gave this one a backend. It may have been closed on its way, which this worker's runtime does not know yet. Rights
+    /// and limits may have changed since it was put to rest.
     pub(crate) fn received(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
-        if backend.link.stream().is_silent_to_kernel() {
+        let is_silent = backend.link.stream().is_silent_to_kernel();
+        if is_silent && self.is_welcome(worker, &backend) {
             return self.give_to_waiter(worker, backend);
         }
-        count(&worker.counters.found_closed);
+        if !is_silent {
+            count(&worker.counters.found_closed);
+        }
         drop(backend);
         self.grow(worker);
     }
@@ -552,7 +556,7 @@ impl HostgroupPool {
             let same = lanes.iter().filter(|_| will_do && needs.takes_used()).find(|l| l.key == *lane);
             if let Some(same) = same {
                 while let Some(mut backend) = same.take_oldest(index) {
-                    if is_alive(worker, &mut backend) {
+                    if self.is_welcome(worker, &backend) && is_alive(worker, &mut backend) {
                         return self.hand_over(worker, backend, from);
                     }
                 }

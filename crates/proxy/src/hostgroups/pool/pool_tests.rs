@@ -92,3 +92,24 @@ async fn a_lower_limit_closes_as_many_as_are_too_many() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_connection_with_old_rights_changes_no_worker() {
+    run(async {
+        let mut bed = Bed::new(2, "");
+        bed.rest(1, 2);
+        bed.workers[1].rights_changed();
+        let mut new = bed.backend(1);
+        new.core.opened_ms = u64::MAX;
+        bed.lane(1).put(new);
+        bed.pool(1).wanted(&bed.workers[1], &bed.lane(0).key, Needs::default(), 0);
+        assert_eq!((bed.lane(1).idle(0), bed.server().connections()), (0, 1), "those with old rights are closed");
+        let Mail::Backend(sent) = bed.workers[0].mailbox().receive().await else { panic!("no connection") };
+        bed.pool(0).received(&bed.workers[0], sent.attach().unwrap());
+        assert_eq!(bed.lane(0).idle(0), 1);
+        let old = bed.backend(0);
+        bed.pool(0).received(&bed.workers[0], old);
+        assert_eq!((bed.lane(0).idle(0), bed.server().connections()), (1, 1), "rights changed while it was on its way");
+    })
+    .await;
+}
