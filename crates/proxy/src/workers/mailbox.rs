@@ -42,6 +42,8 @@ pub(crate) enum Mail {
         lane: LaneKey,
         /// What it asks of the server, and of the backend.
         needs: Needs,
+        /// Where no idle backend will do, another one may be closed to make room for a new one.
+        makes_room: bool,
         /// Who asks.
         from: usize,
     },

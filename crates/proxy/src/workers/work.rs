@@ -49,8 +49,8 @@ async fn serve(worker: Rc<Worker>) {
         match mail {
             Mail::Accept { socket, peer, local } => session::start(&worker, socket, peer, local),
             Mail::Backend(detached) => adopt(&worker, *detached),
-            Mail::Wanted { lane, needs, from } => {
-                worker.pool(lane.hostgroup).wanted(&worker, &lane, needs, from);
+            Mail::Wanted { lane, needs, makes_room, from } => {
+                worker.pool(lane.hostgroup).wanted(&worker, &lane, needs, makes_room, from);
             }
             Mail::Probe => {
                 tokio::task::spawn_local(probe(Rc::clone(&worker)));

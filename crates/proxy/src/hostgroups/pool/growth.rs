@@ -157,6 +157,10 @@ impl HostgroupPool {
             let is_adaptive = self.settings.borrow().adaptive_connections;
             let step = if have == 0 || is_adaptive { waiting } else { 1 + have / GROWTH_STEP };
             if self.connecting.get() >= waiting.min(step) {
+                // The connects in progress may take long.
+                if waiting > 0 {
+                    self.borrow_for_first(worker, |kind| self.may_grow_in(kind, now_ms));
+                }
                 return;
             }
             // Those for whom one is being opened are not the next.
@@ -249,6 +253,7 @@ impl HostgroupPool {
             if !waiter.is_throttled.replace(true) {
                 count(&worker.counters.connects_throttled);
             }
+            self.borrow_from_others(worker, waiter);
             return false;
         }
         let whose = if waiter.is_loner() { Whose::Only(Rc::clone(waiter)) } else { Whose::Anybodys };
@@ -261,6 +266,9 @@ impl HostgroupPool {
             true => waiter.lane.turned(now_us),
             false if is_counted => server.sizing.gave_up(),
             false => {}
+        }
+        if !is_begun {
+            self.borrow_from_others(worker, waiter);
         }
         is_begun
     }
@@ -538,13 +546,32 @@ impl HostgroupPool {
     /// Asks other workers for a backend, or for room. This worker's own come back within a moment, as long as it has any at
     /// work.
     pub(super) fn ask_others(&self, worker: &Worker, waiter: &Waiter) {
+        self.ask(worker, waiter, true);
+    }
+
+    /// Asks other workers for an idle backend of the waiter's own lane: room for a new one would not help it now.
+    fn borrow_from_others(&self, worker: &Worker, waiter: &Waiter) {
+        if waiter.wish.needs.takes_used() {
+            self.ask(worker, waiter, false);
+        }
+    }
+
+    /// The same for the first waiter of each line of these kinds.
+    pub(super) fn borrow_for_first(&self, worker: &Worker, fits: impl Fn(&Kind) -> bool) {
+        for (_, _, waiter) in self.waiters.borrow().fronts().filter(|(_, kind, _)| fits(kind)) {
+            self.borrow_from_others(worker, waiter);
+        }
+    }
+
+    fn ask(&self, worker: &Worker, waiter: &Waiter, makes_room: bool) {
         let now_us = worker.shared.clock.now_us();
         if now_us.saturating_sub(waiter.since_us) < ASK_OTHERS_US || !waiter.lane.may_ask_others(now_us, ASK_AGAIN_US) {
             return;
         }
         for (to, mailbox) in worker.shared.mailboxes.iter().enumerate() {
             if to != worker.index {
-                mailbox.send(Mail::Wanted { lane: waiter.lane.key.clone(), needs: waiter.wish.needs, from: worker.index });
+                let (lane, needs) = (waiter.lane.key.clone(), waiter.wish.needs);
+                mailbox.send(Mail::Wanted { lane, needs, makes_room, from: worker.index });
             }
         }
     }

@@ -543,8 +543,9 @@ impl HostgroupPool {
         lanes.iter().find_map(|lane| (0..servers).find_map(|server| lane.take_oldest(server)))
     }
 
-    /// Another worker waits for `lane` and cannot connect: give it an idle backend that will do, or make room for a new one.
-    pub(crate) fn wanted(self: &Rc<Self>, worker: &Rc<Worker>, lane: &LaneKey, needs: Needs, from: usize) {
+    /// Another worker waits for `lane` and cannot connect: give it an idle backend that will do, or (with `makes_room`) make room for a
+    /// new one.
+    pub(crate) fn wanted(self: &Rc<Self>, worker: &Rc<Worker>, lane: &LaneKey, needs: Needs, makes_room: bool, from: usize) {
         let (servers, now_ms) = (self.servers(), worker.shared.clock.now_ms());
         let mut in_turn: Vec<_> = servers.iter().enumerate().collect();
         if let Some(choice) = self.choice(&servers, needs, now_ms, |_| true) {
@@ -560,6 +561,9 @@ impl HostgroupPool {
                         return self.hand_over(worker, backend, from);
                     }
                 }
+            }
+            if !makes_room {
+                continue;
             }
             // Its user has as many as it may, and these are of no use to the one who asks.
             let own = |l: &&Rc<Lane>| l.key.user.name == lane.user.name && l.is_used_up();

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bed;
-use crate::servers::server::PlacedBy;
+use crate::servers::server::{ConnectPermit, PlacedBy};
 use crate::servers::terms::Terms;
 use crate::workers::in_force::InForce;
 use crate::workers::shared::Shared;
@@ -11,6 +11,7 @@ use model::snapshot::Server;
 use model::{Config, HostgroupId};
 use session_state::class::Class;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 use tokio::task::LocalSet;
 use wire::charset::Flavor;
 use wire::flags::Capabilities;
@@ -74,6 +75,25 @@ impl Bed {
     }
 }
 
+impl Bed {
+    /// One waits on the first worker for longer than for its own backends.
+    fn waits(&self) -> Acquire {
+        let now_us = self.workers[0].shared.clock.now_us();
+        let acquire = self.pool(0).enqueue(&self.workers[0], &self.lane(0), Wish::default(), now_us, u64::MAX);
+        std::thread::sleep(Duration::from_millis(12));
+        acquire
+    }
+
+    /// Whether the second worker was asked for a backend, and may make room for one.
+    async fn asked(&self) -> Option<bool> {
+        match tokio::time::timeout(Duration::ZERO, self.workers[1].mailbox().receive()).await {
+            Ok(Mail::Wanted { makes_room, from: 0, .. }) => Some(makes_room),
+            Ok(_) => panic!("another mail"),
+            Err(_) => None,
+        }
+    }
+}
+
 async fn run(test: impl Future<Output = ()>) {
     LocalSet::new().run_until(test).await;
 }
@@ -102,7 +122,7 @@ async fn a_connection_with_old_rights_changes_no_worker() {
         let mut new = bed.backend(1);
         new.core.opened_ms = u64::MAX;
         bed.lane(1).put(new);
-        bed.pool(1).wanted(&bed.workers[1], &bed.lane(0).key, Needs::default(), 0);
+        bed.pool(1).wanted(&bed.workers[1], &bed.lane(0).key, Needs::default(), true, 0);
         assert_eq!((bed.lane(1).idle(0), bed.server().connections()), (0, 1), "those with old rights are closed");
         let Mail::Backend(sent) = bed.workers[0].mailbox().receive().await else { panic!("no connection") };
         bed.pool(0).received(&bed.workers[0], sent.attach().unwrap());
@@ -110,6 +130,50 @@ async fn a_connection_with_old_rights_changes_no_worker() {
         let old = bed.backend(0);
         bed.pool(0).received(&bed.workers[0], old);
         assert_eq!((bed.lane(0).idle(0), bed.server().connections()), (1, 1), "rights changed while it was on its way");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_cannot_connect_now_asks_other_workers_for_what_they_have() {
+    run(async {
+        type Case = (&'static str, fn(&Bed) -> Option<ConnectPermit>);
+        let cases: [Case; 3] = [
+            ("connects are throttled", |bed| {
+                assert!(bed.pool(0).shared.take_connect_rate(bed.workers[0].shared.clock.now_us()));
+                None
+            }),
+            ("as many connects as may be are in progress", |bed| bed.server().begin_connect(1)),
+            ("the connect for it takes long", |bed| {
+                bed.pool(0).connecting.set(1);
+                None
+            }),
+        ];
+        for (why, begin) in cases {
+            let variables = "throttle_connections_per_sec_to_hostgroup=1, connect_concurrency=1, adaptive_connections=false";
+            let bed = Bed::new(2, variables);
+            let _permit = begin(&bed);
+            let _waiting = bed.waits();
+            assert_eq!(bed.asked().await, None, "{why}: it waits for its own first");
+            bed.pool(0).tick(&bed.workers[0]);
+            assert_eq!(bed.asked().await, Some(false), "{why}");
+            assert_eq!(bed.server().connections(), 0, "{why}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nothing_is_closed_for_who_could_not_connect_all_the_same() {
+    run(async {
+        let mut bed = Bed::new(2, "");
+        bed.rest(1, 4);
+        let mut other = bed.lane(0).key.clone();
+        other.class = Class::of(Capabilities::FOUND_ROWS);
+        for (makes_room, left) in [(false, 4), (true, 3)] {
+            bed.pool(1).wanted(&bed.workers[1], &other, Needs::default(), makes_room, 0);
+            assert_eq!(bed.lane(1).idle(0), left, "{makes_room}");
+        }
     })
     .await;
 }
