@@ -177,3 +177,18 @@ async fn nothing_is_closed_for_who_could_not_connect_all_the_same() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn who_is_refused_by_every_server_asks_other_workers_for_what_they_have() {
+    run(async {
+        let bed = Bed::new(2, "");
+        let now_ms = bed.workers[0].shared.clock.now_ms();
+        bed.lane(0).refused_by(&bed.server(), "denied".into(), 100, now_ms);
+        bed.pool(0).look_for_limits();
+        let _waiting = bed.waits();
+        assert_eq!(bed.asked().await, None, "it waits for its own first");
+        bed.pool(0).tick(&bed.workers[0]);
+        assert_eq!((bed.asked().await, bed.server().connections()), (Some(false), 0));
+    })
+    .await;
+}

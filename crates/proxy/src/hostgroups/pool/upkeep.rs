@@ -32,6 +32,7 @@ impl HostgroupPool {
         self.look_at_refusals(worker, now_us / 1000);
         self.serve_all_from_idle(worker);
         self.help_the_limited(worker);
+        self.help_the_refused(worker, now_us / 1000);
         self.report_turns(worker);
         self.grow_if_due(worker);
     }
@@ -72,6 +73,13 @@ impl HostgroupPool {
             if evicted.is_none() {
                 self.ask_others(worker, &waiter);
             }
+        }
+    }
+
+    /// Those whose lane every server has refused wait for a connection that another worker has: none is opened for them now.
+    fn help_the_refused(&self, worker: &Worker, now_ms: u64) {
+        if self.has_refused.get() && !self.shared.is_held() {
+            self.borrow_for_first(worker, |kind| !self.is_let_in(&kind.lane, now_ms));
         }
     }
 
