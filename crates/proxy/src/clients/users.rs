@@ -2,7 +2,7 @@
 
 use model::pace::Pace;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// One user, for all workers.
@@ -30,6 +30,12 @@ pub(crate) struct LearntSecrets {
 }
 
 impl UserShared {
+    /// A frontend connection of this user is gone. The count may be 0: if a reload forgets a user between the look-up and the count of a
+    /// session, the session is counted on the forgotten value.
+    pub(crate) fn disconnected(&self) {
+        let _ = self.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1));
+    }
+
     /// What is known.
     pub(crate) fn secrets(&self) -> LearntSecrets {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -38,5 +44,29 @@ impl UserShared {
     /// Keeps what a login proved.
     pub(crate) fn learn<T>(&self, update: impl FnOnce(&mut LearntSecrets) -> T) -> T {
         update(&mut self.secrets.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed::snapshot;
+    use crate::workers::in_force::InForce;
+    use crate::workers::shared::Shared;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_session_that_was_counted_on_a_forgotten_user_leaves_the_count_at_zero() {
+        let without_users = snapshot(&[(0, "a")], "");
+        let shared = Shared::new(Arc::new(InForce::compile(Arc::clone(&without_users), None).unwrap()), None, 1, None);
+        let found = shared.user("u");
+        shared.configure_users(&without_users, &without_users);
+        found.connections.fetch_add(1, Ordering::AcqRel);
+        let user = shared.user("u");
+        user.disconnected();
+        assert_eq!(user.connections.load(Ordering::Acquire), 0);
+        user.connections.fetch_add(2, Ordering::AcqRel);
+        user.disconnected();
+        assert_eq!(user.connections.load(Ordering::Acquire), 1);
     }
 }

@@ -13,7 +13,6 @@ use model::snapshot::User;
 use session_state::server_info::name_in_utf8;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::auth::Plugin;
 use wire::auth::server::{ServerAuth, Step};
@@ -78,7 +77,7 @@ async fn log_in_again(session: &mut Session, payload: &[u8]) -> Result<(), End> 
             return Err(session.client.refuse_change(&mut session.at, codes::USER_LIMIT_REACHED, "42000", text).await);
         }
         // From here on the handle's user is the new one: whoever is in the handle is counted, and no longer at the session's end.
-        worker.shared.user(&session.at.user.name).connections.fetch_sub(1, Ordering::AcqRel);
+        worker.shared.user(&session.at.user.name).disconnected();
     }
     *session.handle.user.borrow_mut() = Some(Arc::clone(&user));
     worker.shared.note_session(session.handle.id, Some(&user.name));

@@ -178,7 +178,7 @@ impl Drop for Registration {
         self.worker.shared.note_session(handle.id, None);
         self.worker.shared.frontends.fetch_sub(1, Ordering::AcqRel);
         if let Some(user) = handle.user.borrow().as_ref() {
-            self.worker.shared.user(&user.name).connections.fetch_sub(1, Ordering::AcqRel);
+            self.worker.shared.user(&user.name).disconnected();
         }
     }
 }

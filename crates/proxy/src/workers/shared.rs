@@ -485,7 +485,7 @@ impl Shared {
         }
         for user in gone {
             self.frontends.fetch_sub(1, Ordering::AcqRel);
-            self.user(&user).connections.fetch_sub(1, Ordering::AcqRel);
+            self.user(&user).disconnected();
         }
         self.count_connections_elsewhere(&connections);
     }
