@@ -245,6 +245,8 @@ pub struct Reframe<'f> {
     status: StatusFlags,
     /// Sequence id of the next packet to the client: counted here, whatever the server's are.
     next_seq: u8,
+    /// See [`Reframe::has_begun`].
+    has_begun: bool,
     /// The server's sequence id that follows its last packet.
     server_seq: u8,
 }
@@ -270,6 +272,7 @@ impl<'f> Reframe<'f> {
             eof_due: false,
             status,
             next_seq: 1,
+            has_begun: false,
             server_seq: 1,
         }
     }
@@ -339,6 +342,7 @@ impl<'f> Reframe<'f> {
     pub fn infile_sent(&mut self, next_seq: u8) {
         self.tracker.infile_sent();
         self.next_seq = next_seq;
+        self.has_begun = false;
     }
 
     /// The sequence id that the server expects next.
@@ -349,6 +353,12 @@ impl<'f> Reframe<'f> {
     /// Sequence id of the next packet to the client.
     pub fn next_seq(&self) -> u8 {
         self.next_seq
+    }
+
+    /// Whether a packet, or the first part of one, was made for the client: since the client's file, if it sent one. Sequence ids
+    /// cannot tell, because they repeat after 256 packets.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     /// The answer begins with this sequence id.
@@ -441,6 +451,7 @@ impl<'f> Reframe<'f> {
                 *byte = self.next_seq;
             }
             self.next_seq = self.next_seq.wrapping_add(1);
+            self.has_begun = true;
             self.eof_due = self.tracker.group_ended() && self.adds_eof();
             pos += HEADER + at_hand;
             self.skip = len - at_hand;
@@ -480,22 +491,28 @@ impl<'f> Reframe<'f> {
         match instead {
             Instead::Nothing => {}
             Instead::Eof { warnings, status } => self.put_eof(*warnings, *status, out),
-            Instead::Payload(payload) => packet::put_packet(out, &mut self.next_seq, payload),
+            Instead::Payload(payload) => self.put_packet(payload, out),
         }
     }
 
     fn put_packets(&mut self, mut packets: &[u8], out: &mut Vec<u8>) {
         while let Some((len, _)) = packet::header(packets) {
             let Some(payload) = packets.get(HEADER..HEADER + len) else { break };
-            packet::put_packet(out, &mut self.next_seq, payload);
+            self.put_packet(payload, out);
             packets = packets.get(HEADER + len..).unwrap_or_default();
         }
+    }
+
+    fn put_packet(&mut self, payload: &[u8], out: &mut Vec<u8>) {
+        packet::put_packet(out, &mut self.next_seq, payload);
+        self.has_begun = true;
     }
 
     fn put_eof(&mut self, warnings: u16, status: StatusFlags, out: &mut Vec<u8>) {
         let start = packet::begin_packet(out);
         put_eof(out, warnings, status);
         packet::finish_packet(out, start, &mut self.next_seq);
+        self.has_begun = true;
     }
 
     fn insert_eof(&mut self, out: &mut Vec<u8>) {
@@ -827,6 +844,40 @@ mod tests {
             assert_eq!(told, expected, "cut at {cut}");
             assert!(facts.had_rows && !facts.warned);
         }
+    }
+
+    /// Sequence ids are those of the beginning again after 256 packets, also with EOF packets that only the client has.
+    #[test]
+    fn an_answer_has_begun_whatever_its_sequence_ids() {
+        let from = CAPS | Capabilities::DEPRECATE_EOF;
+        // Beside the rows: the column count, the definition, and for one client the EOF behind them.
+        for (to, rows) in [(from, 254), (CAPS, 253)] {
+            let all = results(&[(vec!["x"; rows + 1].as_slice(), StatusFlags::AUTOCOMMIT)]);
+            let (mut head, mut at) = (0, all.as_slice());
+            for _ in 0..2 + rows {
+                let (len, _) = packet::header(at).unwrap();
+                head += HEADER + len;
+                at = &at[HEADER + len..];
+            }
+            let (mut out, mut facts) = (Vec::new(), ReplyFacts::default());
+            let mut reframe = Reframe::new(ReplyKind::Results, from, to, None, StatusFlags::AUTOCOMMIT);
+            assert!(!reframe.has_begun());
+            reframe.process(&mut all[..head].to_vec(), &mut out, &mut facts).unwrap();
+            assert!(!reframe.is_done());
+            assert_eq!((reframe.next_seq(), reframe.has_begun()), (1, true), "{to:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_begins_anew_behind_a_clients_file() {
+        let (mut out, mut facts) = (Vec::new(), ReplyFacts::default());
+        let mut reframe = Reframe::new(ReplyKind::Results, CAPS, CAPS, None, StatusFlags::AUTOCOMMIT).with_file(true);
+        reframe.process(&mut [2, 0, 0, 1, 0xfb, b'f'], &mut out, &mut facts).unwrap();
+        assert!(reframe.wants_infile() && reframe.has_begun());
+        reframe.infile_sent(4);
+        assert!(!reframe.has_begun());
+        reframe.process(&mut ok_with(&[]), &mut out, &mut facts).unwrap();
+        assert!(reframe.is_done() && reframe.has_begun());
     }
 
     /// A client without CLIENT_DEPRECATE_EOF gets, before the rows, the flags of the statements before.

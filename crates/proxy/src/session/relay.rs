@@ -241,7 +241,7 @@ impl Frontend {
     /// The answer ends here. A client that has a part of it can be told nothing more: it would take that for a row, or the rest of one.
     /// Compressed, it has whole packets only.
     fn cut_short(&mut self, reframe: &Reframe<'_>, fault: Fault) -> Fault {
-        self.is_half_told = self.link.numbers_packets() && reframe.next_seq() != self.answer_seq();
+        self.is_half_told = self.link.numbers_packets() && reframe.has_begun();
         fault
     }
 
