@@ -379,6 +379,12 @@ impl Link {
         self.compression.is_none()
     }
 
+    /// With compression: whether no packet was taken in part. A write that ended early may have left one, and what is sent next would
+    /// be read as the rest of it. Without compression this is always true: whoever sends packets in parts knows where they end.
+    pub(crate) fn is_between_packets(&self) -> bool {
+        self.compression.as_ref().is_none_or(|c| c.compressor.is_idle())
+    }
+
     /// What is sent next answers a command of one frame that has not come yet.
     pub(crate) fn begin_answer(&mut self) {
         if let Some(c) = self.compression.as_mut() {
@@ -453,6 +459,26 @@ mod tests {
             sent.unwrap();
             assert!(all == [few.clone(), few, much].concat(), "{method:?}: other bytes");
             assert_eq!(near.take_traffic().0, wanted as u64, "{method:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_ends_early_leaves_a_packet_in_part() {
+        for method in [Method::Zlib { level: 1 }, Method::Zstd { level: 1 }] {
+            let (mut near, mut far) = pair();
+            near.compress(Compression::new(method));
+            far.compress(Compression::new(method));
+            assert!(near.is_between_packets());
+            let (few, much) = (noise(100), noise(MUCH));
+            // From here on the runtime knows that there is room.
+            near.write_all(&few).await.unwrap();
+            assert!(near.is_between_packets());
+            let both = [few, much].concat();
+            let sent = near.send_at_once(&both).unwrap();
+            assert!(!sent.is_all && !near.is_between_packets(), "{method:?}: {sent:?}");
+            let (rest, all) = tokio::join!(near.write_all(&both[sent.taken..]), read(&mut far, 100 + both.len()));
+            rest.unwrap();
+            assert!(near.is_between_packets() && all[100..] == both, "{method:?}");
         }
     }
 

@@ -82,6 +82,11 @@ impl Frontend {
         self.link.frame_seq().unwrap_or(self.command_seq)
     }
 
+    /// Whether an error may follow what the client was sent. The client would read it as the rest of an unfinished answer or packet.
+    pub(super) fn may_be_told(&self) -> bool {
+        !self.is_half_told && self.link.is_between_packets()
+    }
+
     /// The command's payload without its command byte.
     pub(super) fn body(&self, command: Incoming) -> &[u8] {
         self.payload(command).get(1..).unwrap_or_default()

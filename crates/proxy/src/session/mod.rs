@@ -245,7 +245,7 @@ impl Session {
             // Its sockets are closed here, and stay open where it goes on.
             return self.at.note_traffic();
         }
-        if let Some((code, state, text)) = end.message().filter(|_| !self.client.is_half_told) {
+        if let Some((code, state, text)) = end.message().filter(|_| self.client.may_be_told()) {
             if self.handle.is_idle() && self.client.input.is_empty() {
                 // The client reads it as the answer to what it says next.
                 self.client.link.begin_answer();

@@ -239,7 +239,7 @@ impl Session {
 
 impl Frontend {
     /// The answer ends here. A client that has a part of it can be told nothing more: it would take that for a row, or the rest of one.
-    /// Compressed, it has whole packets only.
+    /// Compressed, it has whole packets only, unless the write of them ended early: see [`Frontend::may_be_told`].
     fn cut_short(&mut self, reframe: &Reframe<'_>, fault: Fault) -> Fault {
         self.is_half_told = self.link.numbers_packets() && reframe.has_begun();
         fault
