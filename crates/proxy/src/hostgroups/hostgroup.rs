@@ -18,6 +18,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use wire::charset::Flavor;
+use wire::flags::Capabilities;
 
 /// A connection that is opened so much (us) after it was due does not put the next one off.
 const MADE_UP_US: u64 = 2_000;
@@ -197,6 +198,12 @@ impl HostgroupShared {
     /// Its servers by number, removed ones too.
     pub(crate) fn servers(&self) -> Arc<Vec<Arc<ServerShared>>> {
         self.servers.load_full()
+    }
+
+    /// Whether each server has these capabilities, as far as the servers were heard of.
+    pub(crate) fn has(&self, capabilities: Capabilities) -> bool {
+        let has = |server: &Arc<ServerShared>| server.info.load().as_ref().is_none_or(|info| info.capabilities.contains(capabilities));
+        self.servers.load().iter().all(|server| server.is_removed() || has(server))
     }
 
     /// Whose servers they are, once somebody has connected to one.

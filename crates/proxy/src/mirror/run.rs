@@ -91,6 +91,9 @@ pub(super) async fn run(worker: &Rc<Worker>, copy: Mirrored) {
 pub(crate) async fn attempt(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64, ear: &mut impl Ear) -> Result<Discarded, Failure> {
     let pool = worker.pool(copy.lane.hostgroup);
     let lane = pool.lane(worker, &copy.lane);
+    if is_form_refused(worker, &pool, &lane, copy) {
+        return Err(Failure::OtherForm);
+    }
     let mut backend = ready_backend(worker, &pool, &lane, copy, &Search::ANY).await?;
     if has_other_form(copy, &backend) {
         pool.release(worker, backend);
@@ -125,6 +128,14 @@ pub(crate) async fn attempt(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64,
     }
 }
 
+/// Every server refused connections for parameters in the form of this execution, lately. It does not wait for the next try: others'
+/// copies could run.
+fn is_form_refused(worker: &Worker, pool: &HostgroupPool, lane: &Lane, copy: &Mirrored) -> bool {
+    copy.execution.is_some()
+        && copy.lane.class.capabilities().contains(Capabilities::QUERY_ATTRIBUTES)
+        && lane.is_refused(&pool.servers(), worker.shared.clock.now_ms())
+}
+
 /// The parameters of an execution are not in the form that this connection takes.
 fn has_other_form(copy: &Mirrored, backend: &Backend) -> bool {
     let has_attributes = |caps: Capabilities| caps.contains(Capabilities::QUERY_ATTRIBUTES);
@@ -143,6 +154,9 @@ pub(crate) async fn explain(worker: &Rc<Worker>, copy: &Mirrored, may_ask: &dyn 
     let limit_ms = run_limit_ms(None, lane.settings().default_query_timeout).min(MAX_PLAN_MS);
     let until = Instant::now() + Duration::from_millis(limit_ms);
     let search = Search { may_use: may_ask, until: Some(until) };
+    if is_form_refused(worker, &pool, &lane, copy) {
+        return Err(Failure::OtherForm);
+    }
     let mut backend = ready_backend(worker, &pool, &lane, copy, &search).await?;
     if has_other_form(copy, &backend) {
         pool.release(worker, backend);

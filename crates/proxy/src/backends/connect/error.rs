@@ -14,6 +14,8 @@ pub(crate) enum ConnectError {
     Closed(ServerError),
     /// The server took the login, and refused what each connection is to begin with, whoever's it is.
     Unfit(String),
+    /// The server lacks what the clients of this lane were promised. It serves other lanes.
+    Lacks(String),
     /// It answered `init_connect` with an error: another user may be allowed what this one is not.
     InitConnect(ServerError),
     /// TLS was refused, on either side. It concerns the user alone who has parameters of its own.
@@ -29,7 +31,7 @@ pub(crate) enum ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(text) | Self::Unfit(text) | Self::Tls(text) | Self::Impossible(text) => f.write_str(text),
+            Self::Server(text) | Self::Unfit(text) | Self::Lacks(text) | Self::Tls(text) | Self::Impossible(text) => f.write_str(text),
             Self::InitConnect(error) => write!(f, "init_connect failed: {error}"),
             Self::Closed(error) | Self::Login(error) | Self::UsedUp(error) => error.fmt(f),
         }

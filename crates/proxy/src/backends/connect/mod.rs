@@ -121,9 +121,23 @@ pub(crate) async fn enter(
     slot: Slot,
 ) -> Result<Backend, ConnectError> {
     let greeted = greet(worker, server, address).await?;
+    let lacked = lacked(server, lane, greeted.greeting.capabilities);
     let collation = pool_collation(&info_of(&greeted.greeting), collation, &lane.user.name);
     let caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, true);
-    log_in(worker, server, lane, caps, collation, None, greeted, slot).await
+    // The proxy logs in even if the server will not do. Servers block hosts that leave before the login (max_connect_errors), and what
+    // the server said decides what later clients are offered.
+    let backend = log_in(worker, server, lane, caps, collation, None, greeted, slot).await?;
+    lacked.map_or(Ok(backend), Err)
+}
+
+/// Why a server that offers these capabilities cannot serve the lane; None if it can. A server without query attributes takes the
+/// parameter count of an execution for the bits that mark NULLs, and writes other values.
+fn lacked(server: &ServerShared, lane: &LaneKey, offered: Capabilities) -> Option<ConnectError> {
+    let needed = lane.class.capabilities() & Capabilities::QUERY_ATTRIBUTES;
+    (!offered.contains(needed)).then(|| {
+        let text = "does not support query attributes (CLIENT_QUERY_ATTRIBUTES), which this client uses";
+        ConnectError::Lacks(format!("{} {text}", server.key))
+    })
 }
 
 /// What decides how packets look that pass untranslated.
@@ -462,7 +476,9 @@ pub(crate) fn counted<T>(worker: &Worker, server: &ServerShared, lane: &LaneKey,
         Err(ConnectError::Closed(e) | ConnectError::Login(e) | ConnectError::UsedUp(e) | ConnectError::InitConnect(e)) => {
             (e.code, e.message.as_slice())
         }
-        Err(ConnectError::Server(text) | ConnectError::Unfit(text) | ConnectError::Tls(text)) => (codes::CONN_HOST_ERROR, text.as_bytes()),
+        Err(ConnectError::Server(text) | ConnectError::Unfit(text) | ConnectError::Lacks(text) | ConnectError::Tls(text)) => {
+            (codes::CONN_HOST_ERROR, text.as_bytes())
+        }
         Err(ConnectError::Impossible(text)) => (codes::ACCESS_DENIED, text.as_bytes()),
     };
     let key = error_key(&server.key, &lane.user.name, &[], code);
@@ -472,7 +488,61 @@ pub(crate) fn counted<T>(worker: &Worker, server: &ServerShared, lane: &LaneKey,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::HostgroupId;
+    use model::snapshot::Snapshot;
+    use session_state::class::Class;
     use socket2::{Domain, Socket, Type};
+    use std::io::{Read, Write};
+    use wire::flags::StatusFlags;
+
+    /// The port of a server that offers these capabilities and accepts one login.
+    fn server_with(capabilities: Capabilities) -> u16 {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let greeting = Greeting {
+            server_version: b"8.4.0".to_vec(),
+            connection_id: 7,
+            scramble: vec![b'a'; 20],
+            capabilities,
+            collation: 45,
+            status: StatusFlags::AUTOCOMMIT,
+            plugin: b"mysql_native_password".to_vec(),
+        };
+        let (mut payload, mut out, mut ok) = (Vec::new(), Vec::new(), Vec::new());
+        greeting.write(&mut payload);
+        packet::put_packet(&mut out, &mut 0, &payload);
+        packet::put_packet(&mut ok, &mut 2, &[0, 0, 0, 2, 0, 0, 0]);
+        std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().expect("a client");
+            client.write_all(&out).expect("it reads");
+            // The login is shorter.
+            let heard = client.read(&mut [0; 4096]).expect("it logs in");
+            client.write_all(&ok).expect("it reads");
+            heard
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn a_server_without_query_attributes_refuses_clients_that_have_them() {
+        let attributes = Capabilities::QUERY_ATTRIBUTES;
+        for (offered, promised) in [(false, true), (false, false), (true, true), (true, false)] {
+            let only_if = |is_so| if is_so { attributes } else { Capabilities::default() };
+            let port = server_with(Capabilities::LOGIN | only_if(offered));
+            let text = format!(
+                "mysql_servers = ( {{ hostgroup=0, address=\"127.0.0.1\", port={port} }} )\nmysql_users = ( {{ username=\"u\" }} )"
+            );
+            let snapshot = Arc::new(Snapshot::compile(&model::parse(&text, "test.cnf").expect("a configuration").0).expect("a valid one"));
+            let worker = crate::bed::worker(Arc::clone(&snapshot));
+            let server = Arc::clone(&worker.shared.hostgroup(HostgroupId(0)).servers()[0]);
+            let lane = LaneKey { hostgroup: HostgroupId(0), user: Arc::clone(&snapshot.users["u"]), class: Class::of(only_if(promised)) };
+            let entered = enter(&worker, &server, None, &lane, 45, Slot::extra()).await;
+            let is_refused = promised && !offered;
+            let case = format!("{offered} {promised}: {:?}", entered.as_ref().err());
+            assert!(if is_refused { matches!(entered, Err(ConnectError::Lacks(_))) } else { entered.is_ok() }, "{case}");
+            assert_eq!(worker.shared.hostgroup(HostgroupId(0)).has(attributes), offered, "{case}: what later clients are offered");
+        }
+    }
 
     #[test]
     fn keepalives() {

@@ -469,6 +469,13 @@ impl HostgroupPool {
                     self.fail(worker, lane, whose, || AcquireError::Refused(error.clone()));
                 }
             }
+            Err(ConnectError::Lacks(text)) => {
+                if self.refuse(worker, server, lane, &text, before.of_lane) {
+                    let message = format!("Tidegate: {text}; connect again").into_bytes();
+                    let error = ServerError { code: codes::NOT_SUPPORTED_YET, sqlstate: *b"42000", message };
+                    self.fail(worker, lane, whose, || AcquireError::Refused(error.clone()));
+                }
+            }
             Err(ConnectError::Tls(text)) if server.config().has_own_tls(&lane.key.user.name) => {
                 if self.refuse(worker, server, lane, &text, before.of_lane) {
                     self.fail(worker, lane, whose, || AcquireError::Impossible(text.clone()));

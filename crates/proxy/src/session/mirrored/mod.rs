@@ -14,6 +14,9 @@ use session_state::state::{State, Text};
 use sql::Analysis;
 use std::sync::Arc;
 use wire::command::Command;
+use wire::flags::Capabilities;
+
+const ATTRIBUTES: Capabilities = Capabilities::QUERY_ATTRIBUTES;
 
 /// What is copied.
 struct CopiedStatement<'a> {
@@ -85,6 +88,11 @@ impl Router<'_> {
                 ([attributes, text].concat(), self.at.worker.analyze(text, self.wants.lex))
             }
         };
+        let mut caps = self.client.caps;
+        if said.execution.is_none() && caps.contains(ATTRIBUTES) && !self.at.worker.shared.hostgroup(hostgroup).has(ATTRIBUTES) {
+            // A server without query attributes refuses this client's class. A text can do without them.
+            caps.remove(ATTRIBUTES);
+        }
         Some(Mirrored {
             body,
             start: said.start,
@@ -92,7 +100,7 @@ impl Router<'_> {
             analysis,
             lex: self.wants.lex,
             state: State { schema: said.schema.cloned(), ..state_of_copy(&self.wants.state) },
-            lane: LaneKey { hostgroup, user: Arc::clone(&self.at.user), class: Class::of(self.client.caps) },
+            lane: LaneKey { hostgroup, user: Arc::clone(&self.at.user), class: Class::of(caps) },
             collation: u8::try_from(self.client.collation).unwrap_or(0),
             timeout_ms: route.timeout_ms,
             client: self.client.ip(),
@@ -155,6 +163,7 @@ fn state_of_copy(state: &State) -> State {
 mod tests {
     use super::*;
     use crate::session::bed::{Bed, OTHER, analysis};
+    use wire::charset::Flavor;
 
     #[test]
     fn a_copy_has_the_sessions_state_and_commits_by_itself() {
@@ -201,6 +210,24 @@ mod tests {
             assert_eq!(copied(&bed, text, wish), expected.map(|(id, text)| (id, text.to_owned())), "{text}");
         }
         assert_eq!(copied(&bed, &format!("SELECT '{}'", "x".repeat(mirror::MAX_TEXT)), plain), None, "it is too long");
+    }
+
+    #[tokio::test]
+    async fn texts_do_without_query_attributes_where_servers_lack_them() {
+        let mut bed = Bed::new("");
+        bed.client.caps.insert(ATTRIBUTES);
+        let analysis = bed.analysis("SELECT 1");
+        let class = |bed: &Bed, execution: Option<MirroredExecution>| {
+            let said = CopiedStatement { body: b"\0\x01SELECT 1", start: 2, analysis: &analysis, schema: None, execution };
+            let copy = bed.router().copy_of(MirrorWish { hostgroup: Some(OTHER), flag: None }, said).unwrap();
+            copy.lane.class.capabilities()
+        };
+        let execution = || Some(MirroredExecution { payload: Vec::new(), params: 0 });
+        assert!(class(&bed, None).contains(ATTRIBUTES), "nothing was heard of the server");
+        let server = Arc::clone(&bed.worker.shared.hostgroup(OTHER).servers()[0]);
+        bed.worker.shared.heard(&server, crate::bed::info(Flavor::MariaDb, "11.8.2-MariaDB"));
+        assert!(!class(&bed, None).contains(ATTRIBUTES));
+        assert!(class(&bed, execution()).contains(ATTRIBUTES), "its bytes have them");
     }
 
     #[test]
