@@ -10,6 +10,7 @@ use session_state::server_info::ServerInfo;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use wire::charset::Flavor;
+use wire::flags::Capabilities;
 
 /// Places everything as it is configured, with revisions that grow; remembers signals.
 #[derive(Default)]
@@ -126,6 +127,22 @@ fn too_many_servers_stop_a_hostgroup() {
     assert!(hostgroup.is_held());
     shared.configure_hostgroups(&snapshot(&[(0, "a"), (0, "b")], &most(2)));
     assert!(!hostgroup.is_held());
+}
+
+/// A server that was not heard of does not count, nor does one that has left.
+#[test]
+fn what_all_servers_have_is_what_each_that_was_heard_of_has() {
+    let attributes = Capabilities::QUERY_ATTRIBUTES;
+    let shared = shared(None);
+    let servers = [0, 1].map(|id| shared.hostgroup(HostgroupId(id)).servers()[0].clone());
+    assert!(shared.all_have(attributes));
+    shared.heard(&servers[0], ServerInfo { capabilities: attributes, ..bed::info(Flavor::MySql, "8.4.1") });
+    assert!(shared.all_have(attributes) && !shared.all_have(attributes | Capabilities::COMPRESS));
+    shared.heard(&servers[1], bed::info(Flavor::MariaDb, "11.8.2-MariaDB"));
+    assert!(!shared.all_have(attributes));
+    assert!(shared.hostgroup(HostgroupId(0)).has(attributes) && !shared.hostgroup(HostgroupId(1)).has(attributes));
+    shared.configure_hostgroups(&snapshot(&[(0, "a")], ROLES));
+    assert!(shared.all_have(attributes), "the other one has left");
 }
 
 /// What clients are told is what the servers are, for as long as one of them is.

@@ -69,7 +69,7 @@ const OFFERED: Capabilities = Capabilities::FOUND_ROWS
     .union(Capabilities::PLUGIN_AUTH_LENENC)
     .union(Capabilities::SESSION_TRACK);
 
-/// Offered when the backends have them.
+/// Offered if all servers that were heard of have them: a session may use any of them.
 const IF_BACKENDS: Capabilities = Capabilities::QUERY_ATTRIBUTES;
 /// Offered when the backends have them and the version that is announced is MariaDB's.
 const IF_MARIADB: Capabilities = Capabilities::MARIADB_CLIENT_STMT_BULK_OPERATIONS
@@ -271,7 +271,7 @@ impl ClientLogin {
         offered.set(Capabilities::ZSTD_COMPRESSION, vars.have_compress && !is_mariadb);
         offered.set(Capabilities::SSL, self.worker.shared.tls.load().is_some());
         if let Some(info) = &info {
-            offered.insert(info.capabilities & IF_BACKENDS);
+            offered.set(IF_BACKENDS, info.capabilities.contains(IF_BACKENDS) && self.worker.shared.all_have(IF_BACKENDS));
             offered.insert(if is_mariadb { info.capabilities & IF_MARIADB } else { Capabilities::default() });
         }
         self.offered = offered;

@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire::auth::rsa::RsaKey;
 use wire::charset::Flavor;
 use wire::codes;
-use wire::flags::StatusFlags;
+use wire::flags::{Capabilities, StatusFlags};
 
 /// What is learnt once, until something else has taken its place.
 pub(crate) struct Learnt<T>(ArcSwapOption<T>);
@@ -377,6 +377,12 @@ impl Shared {
         let mut versions = servers.filter_map(|server| server.info.load().as_ref().map(|info| info.version.clone()));
         let first = versions.next();
         versions.all(|version| Some(version) == first)
+    }
+
+    /// Whether each server of the process has these capabilities, as far as the servers were heard of.
+    pub(crate) fn all_have(&self, capabilities: Capabilities) -> bool {
+        let hostgroups = self.hostgroups.read().unwrap_or_else(PoisonError::into_inner);
+        hostgroups.values().all(|hostgroup| hostgroup.has(capabilities))
     }
 
     /// Anything may have been defined anew, stored routines too.

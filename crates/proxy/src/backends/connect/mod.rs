@@ -169,6 +169,8 @@ pub(crate) async fn open_raw(
     // Compressed, packets are numbered otherwise, and nobody numbers them anew here.
     caps.remove(SHAPE | Capabilities::COMPRESS);
     if !greeted.greeting.capabilities.contains(shape) {
+        // Later clients are offered only what all servers have.
+        worker.shared.heard(server, info_of(&greeted.greeting));
         return Err(ConnectError::Impossible("the server lacks protocol features that the proxy offered to the client".into()));
     }
     caps.insert(shape);
