@@ -217,7 +217,12 @@ impl Tracker {
                 if body.len() < len {
                     return Ok(Step::Need(len));
                 }
+                let before_rows = self.status;
                 self.read_end(body)?;
+                if !self.deprecate_eof && before_rows.contains(StatusFlags::PS_OUT_PARAMS) {
+                    // MySQL says only before the rows that they are OUT parameters, and that an OK follows.
+                    self.status |= before_rows & (StatusFlags::PS_OUT_PARAMS | StatusFlags::MORE_RESULTS);
+                }
                 self.finish_set();
                 Ok(Step::Frame(Frame::ResultEnd))
             }
@@ -404,6 +409,23 @@ mod tests {
         assert_eq!(feed(&mut t, EOF), Frame::ResultEnd);
         assert!(t.is_done());
         assert_eq!(t.rows(), 2);
+    }
+
+    /// MySQL without CLIENT_DEPRECATE_EOF takes both flags back behind the rows, and MariaDB does not. Both send an OK.
+    #[test]
+    fn an_ok_follows_out_parameters_whatever_the_last_eof_says() {
+        let out_params: &[u8] = &[0xfe, 0, 0, 0x0a, 0x10];
+        for last in [EOF, out_params] {
+            let mut t = Tracker::new(ReplyKind::Results, Capabilities::default());
+            feed(&mut t, &[1]);
+            feed(&mut t, b"\x03def");
+            assert_eq!(feed(&mut t, out_params), Frame::DefinitionsEnd);
+            feed(&mut t, &[0, 0, 1]);
+            assert_eq!(feed(&mut t, last), Frame::ResultEnd);
+            assert!(!t.is_done() && t.status().contains(StatusFlags::PS_OUT_PARAMS));
+            assert_eq!(feed(&mut t, OK), Frame::Ok);
+            assert!(t.is_done() && !t.status().contains(StatusFlags::PS_OUT_PARAMS));
+        }
     }
 
     #[test]
