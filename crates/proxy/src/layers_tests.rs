@@ -16,7 +16,7 @@ const CIRCLES: &[&[&str]] = &[
 ];
 
 /// Methods of the largest types, outside of tests. What needs one part of a session is a method of that part.
-const METHODS: &[(&str, usize)] = &[("Session", 225), ("Backends", 39)];
+const METHODS: &[(&str, usize)] = &[("Session", 225), ("Backends", 40)];
 
 /// The most files of `session` whose methods call each other in a circle.
 const SESSION_CIRCLE: usize = 11;

@@ -286,10 +286,10 @@ async fn what_may_never_end_is_given_up_only_on_a_server_that_is_cut_off() {
 async fn a_statement_that_needs_less_lag_chooses_again() {
     let all = async {
         for (pins, max_lag_ms, expected) in [
-            (&[Rule][..], Some(500), "any"),
-            (&[Rule], Some(8_000), "stays"),
-            (&[Rule], None, "stays"),
-            (&[TemporaryTable], Some(500), "stays"),
+            (&[PinReason::Rule][..], Some(500), "any"),
+            (&[PinReason::Rule], Some(8_000), "stays"),
+            (&[PinReason::Rule], None, "stays"),
+            (&[PinReason::TemporaryTable], Some(500), "stays"),
         ] {
             let mut bed = Bed::new("").on(MySql);
             bed.pin(pins);

@@ -31,7 +31,7 @@ impl Measurements {
     }
 
     /// Takes over what was measured.
-    pub(super) fn set(&self, measured: Measured) {
+    pub(crate) fn set(&self, measured: Measured) {
         self.latency_us.store(measured.latency_us, Ordering::Release);
         self.lag_ms.store(measured.lag_ms.unwrap_or(UNKNOWN), Ordering::Release);
     }

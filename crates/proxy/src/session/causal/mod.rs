@@ -281,8 +281,12 @@ fn may_define(analysis: &Analysis) -> bool {
 
 /// Whether the statement may read rows or definitions: USE reads whether there is the schema.
 fn waits(analysis: &Analysis) -> bool {
-    let only_writes =
-        matches!(analysis.kind, Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Ddl | Kind::DropTable);
+    let only_writes = match analysis.kind {
+        Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Ddl | Kind::DropTable => true,
+        // What `SET @a = (SELECT ...)` read may be written by a later statement.
+        Kind::Set => !analysis.facts.intersects(Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN | Facts::UNKNOWN_CODE),
+        _ => false,
+    };
     !only_writes && !is_about_diagnostics(analysis)
 }
 
@@ -329,8 +333,9 @@ mod tests {
 
     #[test]
     fn reads_wait_for_writes_and_writes_do_not() {
-        assert_eq!(all(&["SELECT a FROM t", "SHOW TABLES", "USE s", "BEGIN", "CALL p()"], waits), [true; 5]);
-        let others = ["INSERT INTO t VALUES (1)", "DROP TABLE t", "SET @a = 1", "SHOW WARNINGS", "GET DIAGNOSTICS @a = NUMBER"];
+        let reads = ["SELECT a FROM t", "SHOW TABLES", "USE s", "BEGIN", "CALL p()", "SET @a = (SELECT MAX(a) FROM t)"];
+        assert_eq!(all(&reads, waits), [true; 6]);
+        let others = ["INSERT INTO t VALUES (1)", "DROP TABLE t", "SET NAMES latin1", "SHOW WARNINGS", "GET DIAGNOSTICS @a = NUMBER"];
         assert_eq!(all(&others, waits), [false; 5]);
     }
     const CAUSAL: &str = "mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2 } )\nmysql_variables = ";
