@@ -83,8 +83,13 @@ impl Session {
             self.leave_for_writer(lacked).await?;
             ahead = self.sync(analysis).await?;
         }
-        if self.at.lane.causal().writes == Writing::Remembered {
-            have_gtids_told(&self.wants, &mut self.at, analysis, &mut ahead);
+        if self.at.lane.causal().writes == Writing::Remembered && lacks_telling(&self.wants, &self.at, analysis) {
+            let rescued = self.door().will_ask(&[Question::Set(TELLS_GTIDS)]).await;
+            rescued.map_err(|e| self.at.lost_before(&e))?;
+            if let Some(core) = self.at.backend.as_mut().map(|backend| &mut backend.core) {
+                ahead.put_query(TELLS_GTIDS, core.caps);
+                core.held.asked_for_gtids();
+            }
         }
         Ok(ahead)
     }
@@ -229,19 +234,18 @@ impl Wanted {
     }
 }
 
-/// MySQL says the GTIDs of writes only to those who asked for it. What is pinned has facts on the backend that a SET
-/// would wipe out; it asked when it began.
-fn have_gtids_told(wants: &Wants, at: &mut Backends, analysis: &Analysis, ahead: &mut Ahead) {
+/// Has MySQL tell the GTIDs of writes.
+const TELLS_GTIDS: &str = "SET SESSION session_track_gtids=OWN_GTID";
+
+/// Whether the server at hand is still to be asked to tell the GTIDs of writes. What is pinned by state asked when it began.
+fn lacks_telling(wants: &Wants, at: &Backends, analysis: &Analysis) -> bool {
     let is_told = wants.state.variables.get(TRACK_GTIDS).is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
-    if is_told || !at.pins.set().is_empty() || is_about_diagnostics(analysis) {
-        return;
+    if is_told || !at.pins.set().without(WISHES).is_empty() || is_about_diagnostics(analysis) {
+        return false;
     }
-    let Some(core) = at.backend.as_mut().map(|backend| &mut backend.core) else { return };
+    let Some(core) = at.backend.as_ref().map(|backend| &backend.core) else { return false };
     let asks = core.info.flavor == Flavor::MySql && core.held.tracking() == Tracking::Ours && !core.held.tells_gtids();
-    if asks && !core.held.status().contains(StatusFlags::IN_TRANS) {
-        ahead.put_query("SET SESSION session_track_gtids=OWN_GTID", core.caps);
-        core.held.asked_for_gtids();
-    }
+    asks && !core.held.status().contains(StatusFlags::IN_TRANS)
 }
 
 impl ServerDoor<'_> {
@@ -409,16 +413,14 @@ mod tests {
         let asked = |flavor, change: fn(&mut Bed), text: &str| {
             let mut bed = Bed::new("").on(flavor);
             change(&mut bed);
-            let (mut ahead, analysis) = (Ahead::default(), bed.analysis(text));
-            let session = &mut *bed;
-            have_gtids_told(&session.wants, &mut session.at, &analysis, &mut ahead);
-            ahead.replies == 1
+            lacks_telling(&bed.wants, &bed.at, &bed.analysis(text))
         };
         let nothing: fn(&mut Bed) = |_| {};
         assert!(asked(Flavor::MySql, nothing, "INSERT INTO t VALUES (1)"));
         assert!(!asked(Flavor::MariaDb, nothing, "INSERT INTO t VALUES (1)"), "it tells of last_gtid by itself");
         assert!(!asked(Flavor::MySql, nothing, "SHOW WARNINGS"), "a SET would clear them");
         assert!(!asked(Flavor::MySql, |bed| bed.pin(&[PinReason::UserLock]), "INSERT INTO t VALUES (1)"));
+        assert!(asked(Flavor::MySql, |bed| bed.pin(&[PinReason::MultiplexingOff]), "INSERT INTO t VALUES (1)"));
         let clients: fn(&mut Bed) = |bed| bed.wants.state.variables.set("session_track_gtids", Some(b"ALL_GTIDS"));
         assert!(!asked(Flavor::MySql, clients, "INSERT INTO t VALUES (1)"), "the client has them told");
         assert!(!asked(Flavor::MySql, |bed| bed.at.backend.as_mut().unwrap().core.held.asked_for_gtids(), "INSERT INTO t VALUES (1)"));
