@@ -50,8 +50,8 @@ pub fn head(mode: &[u8]) -> impl Iterator<Item = &[u8]> {
     mode.splitn(MODE.len() + 1, |byte| *byte == 0).take(MODE.len())
 }
 
-/// The session variables that decide at PREPARE, joined: those of [`MODE`], those that decide what names of character sets mean, and
-/// `with_others` those that decide on MySQL only.
+/// The session variables that decide at PREPARE, joined: how text is read, what columns look like, what names of character sets mean.
+/// `with_others` includes those that decide on MySQL only.
 pub fn join(variables: &Variables, ignores_space: bool, with_others: bool) -> Vec<u8> {
     let mut mode = Vec::new();
     for name in MODE {
