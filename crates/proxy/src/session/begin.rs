@@ -55,7 +55,7 @@ impl Session {
         }
         if let Some(schema) = self.wants.state.schema.clone() {
             let (epoch, now) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.clock.now_ms());
-            let whose = (&*self.at.user.name, self.hostgroup_for_schema(&schema));
+            let whose = (&*self.at.user.name, self.router().hostgroup_for_schema(&schema));
             let known = self.worker.memory.borrow().schema_is_valid(whose, &schema, epoch, now);
             if !known {
                 self.ask_for_schema(&schema).await?;

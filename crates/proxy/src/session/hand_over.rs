@@ -247,17 +247,15 @@ fn client_record(client: &Frontend, handle: &SessionHandle) -> Option<(ClientRec
     Some((record, link.stream().copy().ok()?))
 }
 
-impl Session {
-    /// A session that came with a backend gives it back, and leaves its server, when it would have there.
-    fn keep_deadlines(&mut self) {
-        let delay_ms = self.at.lane.settings().connection_delay_multiplex_ms;
-        if self.at.pins.set().contains(PinReason::AutoIncrementDelay) {
-            self.handle.hold_backend_until(self.facts.auto_increment_until_ms);
-        } else if self.at.backend.is_some() && self.at.pins.set().is_empty() && delay_ms > 0 {
-            self.handle.hold_backend_until(self.worker.clock.now_ms() + delay_ms);
-        }
-        self.at.leave_idle();
+/// A session that came with a backend gives it back, and leaves its server, when it would have there.
+fn keep_deadlines(at: &mut Backends, facts: &SessionFacts) {
+    let delay_ms = at.lane.settings().connection_delay_multiplex_ms;
+    if at.pins.set().contains(PinReason::AutoIncrementDelay) {
+        at.handle.hold_backend_until(facts.auto_increment_until_ms);
+    } else if at.backend.is_some() && at.pins.set().is_empty() && delay_ms > 0 {
+        at.handle.hold_backend_until(at.worker.clock.now_ms() + delay_ms);
     }
+    at.leave_idle();
 }
 
 impl SessionRecord {
@@ -391,7 +389,7 @@ impl SessionRecord {
         // Its pins are none that begin now.
         handle.publish_pins(&session.at.pins);
         session.at.publish_session(&session.client, &session.wants);
-        session.keep_deadlines();
+        keep_deadlines(&mut session.at, &session.facts);
         tokio::task::spawn_local(async move {
             let _slot = slot;
             let end = match self.passage {

@@ -183,21 +183,9 @@ impl Session {
 
     /// As [`AtHand::direct_home`], for a schema that is entered by a command or at the login: to where a `USE` of it goes.
     pub(super) async fn direct_for_schema(&mut self, schema: &[u8]) {
-        let hostgroup = self.hostgroup_for_schema(schema);
+        let hostgroup = self.router().hostgroup_for_schema(schema);
         self.hand.forget_directions(&self.at);
         self.door().travel(hostgroup).await;
-    }
-
-    /// Where a `USE` of this schema goes.
-    pub(super) fn hostgroup_for_schema(&self, schema: &[u8]) -> HostgroupId {
-        let in_force = self.worker.in_force();
-        if in_force.is_plain() {
-            return self.at.user.default_hostgroup;
-        }
-        let text = [b"USE ", quoted(schema).as_slice()].concat();
-        let analysis = self.worker.analyze(&text, self.wants.lex);
-        let statement = StatementText { text: &text, analysis: &analysis, phase: TextCommand::Query };
-        self.router().decide(&in_force, statement, None).hostgroup
     }
 
     /// Does what was decided, up to running the statement.
@@ -316,6 +304,18 @@ impl Router<'_> {
         let brings = self.needs_variables(asked.analysis, decision.hostgroup);
         decision.brings = brings.then(|| sql::user_variables(asked.text, self.wants.lex));
         decision
+    }
+
+    /// Where a `USE` of this schema goes.
+    pub(super) fn hostgroup_for_schema(&self, schema: &[u8]) -> HostgroupId {
+        let in_force = self.at.worker.in_force();
+        if in_force.is_plain() {
+            return self.at.user.default_hostgroup;
+        }
+        let text = [b"USE ", quoted(schema).as_slice()].concat();
+        let analysis = self.at.worker.analyze(&text, self.wants.lex);
+        let statement = StatementText { text: &text, analysis: &analysis, phase: TextCommand::Query };
+        self.decide(&in_force, statement, None).hostgroup
     }
 
     /// Decides for a statement with this text; the rules are told what the client prepared, and where. Changes nothing but memories.
