@@ -259,7 +259,7 @@ pub(super) fn utf8_under_another_old_mode(world: &World) {
     }
 }
 
-/// A prepared statement means what `utf8` was at its PREPARE, whoever has prepared the same text since.
+/// A prepared statement keeps the `old_mode` of its PREPARE, also after another session prepares the same text.
 pub(super) fn statements_prepared_under_another_old_mode(world: &World) {
     if world.is_mysql() {
         return;

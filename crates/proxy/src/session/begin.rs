@@ -104,7 +104,7 @@ impl Session {
         Ok(())
     }
 
-    /// All that a reset forgets, but for what was left on servers.
+    /// Removes the session's state, as a reset does. Connections that it left in other hostgroups are cleaned by the caller.
     pub(super) fn drop_session_state(&mut self) {
         self.at.pins.clear();
         // The next one's statements go through the rules from their begin.

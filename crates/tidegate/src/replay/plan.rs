@@ -21,6 +21,18 @@ pub(crate) enum Ending {
     Damaged(String),
 }
 
+impl Ending {
+    /// Why the file at `path` does not have all, if so.
+    pub(crate) fn fault(&self, path: &Path) -> Option<String> {
+        let name = path.display();
+        match self {
+            Self::Whole(_) => None,
+            Self::CutOff(at) => Some(format!("{name} is cut off: it is whole up to byte {at}, and has no trailer")),
+            Self::Damaged(why) => Some(format!("{name}: {why}; what stands before is used")),
+        }
+    }
+}
+
 /// What a file has.
 pub(crate) struct FilePlan {
     /// Its path.
@@ -73,22 +85,8 @@ impl FilePlan {
         let mut plan = Self::new(path, reader.header().clone());
         plan.losses = reader.losses();
         plan.bytes = std::fs::metadata(path).with_context(named)?.len();
-        let (mut follower, mut damage) = (Follower::default(), None);
-        plan.ending = loop {
-            match reader.step() {
-                Ok(Step::Frame(frame)) => {
-                    for record in records(&frame) {
-                        match record {
-                            Ok(record) => plan.note(&record, &mut follower, known),
-                            Err(e) => drop(damage.get_or_insert_with(|| format!("a record cannot be read: {e}"))),
-                        }
-                    }
-                }
-                Ok(Step::End(trailer)) => break damage.map_or(Ending::Whole(trailer), Ending::Damaged),
-                Ok(Step::CutOff { at }) => break Ending::CutOff(at),
-                Err(e) => break Ending::Damaged(e.to_string()),
-            }
-        };
+        let mut follower = Follower::default();
+        plan.ending = read_records(&mut reader, |record| plan.note(record, &mut follower, known));
         plan.races.sort();
         Ok(plan)
     }
@@ -162,11 +160,26 @@ impl FilePlan {
 
     /// Why the file does not have all, if so.
     pub(crate) fn fault(&self) -> Option<String> {
-        let name = self.path.display();
-        match &self.ending {
-            Ending::Whole(_) => None,
-            Ending::CutOff(at) => Some(format!("{name} is cut off: it is whole up to byte {at}, and has no trailer")),
-            Ending::Damaged(why) => Some(format!("{name}: {why}; what stands before is used")),
+        self.ending.fault(&self.path)
+    }
+}
+
+/// Hands all records of a file to `note`. Returns how the file ends.
+pub(crate) fn read_records(reader: &mut Source, mut note: impl FnMut(&Record<'_>)) -> Ending {
+    let mut damage = None;
+    loop {
+        match reader.step() {
+            Ok(Step::Frame(frame)) => {
+                for record in records(&frame) {
+                    match record {
+                        Ok(record) => note(&record),
+                        Err(e) => drop(damage.get_or_insert_with(|| format!("a record cannot be read: {e}"))),
+                    }
+                }
+            }
+            Ok(Step::End(trailer)) => return damage.map_or(Ending::Whole(trailer), Ending::Damaged),
+            Ok(Step::CutOff { at }) => return Ending::CutOff(at),
+            Err(e) => return Ending::Damaged(e.to_string()),
         }
     }
 }

@@ -5,15 +5,16 @@
 
 use super::keys;
 use super::options::ReplayOptions;
-use super::plan::open;
+use super::plan::{open, read_records};
+use super::session::autocommit_of;
 use anyhow::{Context, Result, bail};
 use capture::seal::PrivateKey;
-use capture::{Command, Record, SessionStart, Step, What, records};
+use capture::{Command, Record, SessionStart, What};
 use meter::digest::{DigestRules, Judged, shown};
 use model::snapshot::User;
 use model::{HostgroupId, Snapshot};
 use routing::{Firewall, Memo, Options, Request, Route, RuleSet, SessionFacts, Side, Statement, Transaction, Verdict};
-use sql::{Analysis, Facts, Kind, LexMode, Target, Value};
+use sql::{Analysis, Facts, Kind, LexMode};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::rc::Rc;
@@ -32,15 +33,13 @@ const SHOWN: usize = 100;
 /// A file or a configuration cannot be read, or a configuration is not usable.
 pub(super) fn route(options: &ReplayOptions, new: &Path) -> Result<()> {
     let key = options.key.as_deref().map(keys::read_private).transpose()?;
-    let config = Judge::load(new)?;
-    let base = options.route_from.as_deref().map(Judge::load).transpose()?;
+    let config = Configuration::load(new)?;
+    let base = options.route_from.as_deref().map(Configuration::load).transpose()?;
     let has_base = base.is_some();
     let mut ways = Ways { config, base, sessions: HashMap::new(), found: Found::default() };
     let mut notes = Vec::new();
     for path in &options.files {
-        if let Some(fault) = ways.follow(path, key.as_ref())? {
-            notes.push(("file", format!("{}: {fault}", path.display())));
-        }
+        notes.extend(ways.follow(path, key.as_ref())?.map(|fault| ("file", fault)));
     }
     for (part, text) in ways.found.page(has_base, new, options.route_from.as_deref()).into_iter().chain(notes) {
         println!("{part:<10} {text}");
@@ -50,22 +49,24 @@ pub(super) fn route(options: &ReplayOptions, new: &Path) -> Result<()> {
 
 /// What the statements of files did.
 struct Ways {
-    config: Judge,
-    base: Option<Judge>,
+    config: Configuration,
+    base: Option<Configuration>,
     sessions: HashMap<u64, Session>,
     found: Found,
 }
 
-/// A session, as a file tells of it.
+/// State of a captured session, as far as the file has it.
 #[derive(Default)]
 struct Session {
     user: Box<str>,
     schema: Box<[u8]>,
     statements: HashMap<u32, Rc<[u8]>>,
     is_autocommit_off: bool,
+    /// By `--route` and by `--route-from`.
+    standings: [Standing; 2],
 }
 
-/// A session by one configuration.
+/// What routing by one configuration remembers of a session.
 #[derive(Clone, Copy, Default)]
 struct Standing {
     /// The flag at which its next statement begins.
@@ -75,52 +76,24 @@ struct Standing {
 }
 
 impl Ways {
-    /// Reads a file to its end; what is wrong with it, if it has none.
+    /// Reads a file to its end; what is wrong with it, if it has a fault.
     fn follow(&mut self, path: &Path, key: Option<&PrivateKey>) -> Result<Option<String>> {
         let mut reader = open(path, key).with_context(|| path.display().to_string())?;
-        self.forget_sessions();
-        loop {
-            let frame = match reader.step() {
-                Ok(Step::Frame(frame)) => frame,
-                Ok(Step::End(_)) => return Ok(None),
-                Ok(Step::CutOff { at }) => return Ok(Some(format!("it is cut off: it is whole up to byte {at}, and has no trailer"))),
-                Err(e) => return Ok(Some(format!("{e:#}; what stands before is judged"))),
-            };
-            for record in records(&frame) {
-                match record {
-                    Ok(record) => self.note(&record),
-                    Err(e) => return Ok(Some(format!("a record cannot be read: {e}; what stands before is judged"))),
-                }
-            }
-        }
-    }
-
-    /// Ids of sessions mean others in another file.
-    fn forget_sessions(&mut self) {
+        // Ids of sessions mean others in another file.
         self.sessions.clear();
-        for judge in std::iter::once(&mut self.config).chain(&mut self.base) {
-            judge.standings.clear();
-        }
-    }
-
-    fn forget(&mut self, session: u64) {
-        self.sessions.remove(&session);
-        for judge in std::iter::once(&mut self.config).chain(&mut self.base) {
-            judge.standings.remove(&session);
-        }
+        Ok(read_records(&mut reader, |record| self.note(record)).fault(path))
     }
 
     fn note(&mut self, record: &Record<'_>) {
         match record {
             Record::Session(start) => {
-                self.forget(start.session);
                 self.sessions.insert(start.session, Session::of(start));
                 self.found.sessions += 1;
             }
             Record::Command(command) => self.command(command),
             // A gap ends with a record of the session.
-            Record::Gap(gap) => self.forget(gap.session),
-            Record::End { session } => self.forget(*session),
+            Record::Gap(gap) => drop(self.sessions.remove(&gap.session)),
+            Record::End { session } => drop(self.sessions.remove(session)),
         }
     }
 
@@ -133,24 +106,17 @@ impl Ways {
                 None => return self.found.unknown += 1,
             },
             What::Withheld { .. } => return self.found.withheld += 1,
-            What::Reset(setup) => {
-                session.reset(setup);
-                return self.forget_standing(command.session);
-            }
+            What::Reset(setup) => return session.reset(setup),
             other => return session.change(other),
         };
         self.found.statements += 1;
         let turn = self.found.statements;
-        let way = self.config.judge(command.session, session, &text, is_query, turn);
-        let before = self.base.as_mut().map(|base| base.judge(command.session, session, &text, is_query, turn).shown);
+        let mut standings = session.standings;
+        let way = self.config.judge(session, &mut standings[0], &text, is_query, turn);
+        let before = self.base.as_mut().map(|base| base.judge(session, &mut standings[1], &text, is_query, turn).shown);
+        session.standings = standings;
         session.ran(&text);
         self.found.add(&session.user, way, before);
-    }
-
-    fn forget_standing(&mut self, session: u64) {
-        for judge in std::iter::once(&mut self.config).chain(&mut self.base) {
-            judge.standings.remove(&session);
-        }
     }
 }
 
@@ -164,7 +130,7 @@ impl Session {
     /// As COM_RESET_CONNECTION leaves it.
     fn reset(&mut self, setup: &[&[u8]]) {
         self.statements.clear();
-        self.is_autocommit_off = false;
+        (self.is_autocommit_off, self.standings) = (false, Default::default());
         setup.iter().for_each(|text| self.ran(text));
     }
 
@@ -190,24 +156,10 @@ impl Session {
                 }
             }
             Kind::Set => {
-                for assigned in sql::parse_set(text, lex).unwrap_or_default() {
-                    if matches!(&assigned.target, Target::Session(name) if name == "autocommit") {
-                        self.is_autocommit_off = is_off(&assigned.value);
-                    }
-                }
+                self.is_autocommit_off = autocommit_of(text).map_or(self.is_autocommit_off, |is_on| !is_on);
             }
             _ => {}
         }
-    }
-}
-
-fn is_off(value: &Value) -> bool {
-    match value {
-        Value::Literal(text) | Value::Word(text) => {
-            let text = text.trim_matches(|quote| matches!(quote, '\'' | '"'));
-            ["0", "off", "false"].iter().any(|off| text.eq_ignore_ascii_case(off))
-        }
-        Value::Default | Value::Expression => false,
     }
 }
 
@@ -219,17 +171,16 @@ struct Way {
     shown: String,
 }
 
-/// A configuration.
-struct Judge {
+/// A configuration that routes.
+struct Configuration {
     snapshot: Snapshot,
     rules: RuleSet,
     firewall: Firewall,
     digests: DigestRules,
     memo: Memo,
-    standings: HashMap<u64, Standing>,
 }
 
-impl Judge {
+impl Configuration {
     fn load(path: &Path) -> Result<Self> {
         let named = |errors: Vec<model::ConfigError>| {
             let all: Vec<String> = errors.iter().map(ToString::to_string).collect();
@@ -245,14 +196,13 @@ impl Judge {
             firewall: Firewall::new(&snapshot.rules.firewall),
             digests: DigestRules::from_variables(&snapshot.vars),
             memo: Memo::new(),
-            standings: HashMap::new(),
             rules,
             snapshot,
         })
     }
 
     /// Where a statement of a session goes. `turn` decides where a rule leaves it to chance.
-    fn judge(&mut self, id: u64, session: &Session, text: &[u8], is_query: bool, turn: u64) -> Way {
+    fn judge(&mut self, session: &Session, standing: &mut Standing, text: &[u8], is_query: bool, turn: u64) -> Way {
         let lex = LexMode::default();
         let analysis = sql::analyze_with(text, lex, self.digests.grouping());
         let digest = self.digests.digest(text, lex);
@@ -260,7 +210,6 @@ impl Judge {
         let Some(user) = self.snapshot.users.get(&*session.user).map(Arc::clone) else {
             return Way { digest: hash, text: digest.text, shown: "no such user".to_owned() };
         };
-        let mut standing = self.standings.get(&id).copied().unwrap_or_default();
         let obeys = user.attributes.comment_directives && analysis.facts.contains(Facts::COMMENT);
         let judged = Judged { digest: &digest, rules: &self.digests, sql: text, lex };
         let request = Request {
@@ -279,7 +228,7 @@ impl Judge {
         let random = turn.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let shown = if is_query && routing::precedes_rules(&statement) {
             let route = self.rules.destination(&request, &mut self.memo, random);
-            self.travels(&route, &user, &statement, session, &mut standing)
+            self.travels(&route, &user, &statement, session, standing)
         } else {
             let route = self.rules.route(&request, &mut self.memo, random);
             standing.flag_in = route.next_query_flag_in.unwrap_or(standing.flag_in);
@@ -291,10 +240,9 @@ impl Judge {
                 _ if blocked() => "blocked by the firewall".to_owned(),
                 (Some(_), _) => "answered with OK".to_owned(),
                 (None, Some(error)) => format!("refused: {error}"),
-                (None, None) => self.travels(&route, &user, &statement, session, &mut standing),
+                (None, None) => self.travels(&route, &user, &statement, session, standing),
             }
         };
-        self.standings.insert(id, standing);
         Way { digest: hash, text: digest.text, shown }
     }
 

@@ -10,9 +10,9 @@ fn file(text: &[u8]) -> tempfile::NamedTempFile {
     file
 }
 
-fn judge(rules: &str) -> Judge {
+fn judge(rules: &str) -> Configuration {
     let file = file(format!("{HOSTGROUPS}{USERS}{rules}").as_bytes());
-    Judge::load(file.path()).unwrap()
+    Configuration::load(file.path()).unwrap()
 }
 
 fn rules(rows: &str) -> String {
@@ -137,9 +137,9 @@ fn what_rules_do_on_the_way_is_named() {
 
 #[test]
 fn a_configuration_that_routes_nothing_is_refused() {
-    let load = |text: &str| Judge::load(file(text.as_bytes()).path()).err().map(|e| e.to_string()).unwrap_or_default();
+    let load = |text: &str| Configuration::load(file(text.as_bytes()).path()).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(load(HOSTGROUPS).contains("has no row of mysql_users"));
     let broken = rules(" { rule_id=1, active=1, match_digest=\"(\", destination_hostgroup=2, apply=1 }");
     assert!(load(&format!("{HOSTGROUPS}{USERS}{broken}")).contains("is not usable"));
-    assert!(Judge::load(Path::new("/nowhere.cnf")).is_err());
+    assert!(Configuration::load(Path::new("/nowhere.cnf")).is_err());
 }
