@@ -40,7 +40,7 @@ impl Beginning {
     fn ends(&mut self, end: impl FnOnce(&mut LiveOrder, Begun) -> Place) -> Option<OrderTicket> {
         let begun = self.begun.take()?;
         let place = end(&mut lock(&self.copying.gate).order, begun);
-        Some(OrderTicket { copying: Arc::clone(&self.copying), place, is_passed: false })
+        Some(OrderTicket { copying: Arc::clone(&self.copying), place, is_passed: false, is_stuck: false })
     }
 }
 
@@ -58,6 +58,8 @@ pub(crate) struct OrderTicket {
     place: Place,
     /// Nobody waits for it any more.
     is_passed: bool,
+    /// Statements of open transactions need not wait for anything while it runs.
+    is_stuck: bool,
 }
 
 impl OrderTicket {
@@ -86,10 +88,26 @@ impl OrderTicket {
     /// for no such lock.
     pub(crate) fn pass(&mut self) {
         if self.place.is_write() && !std::mem::replace(&mut self.is_passed, true) {
+            self.copying.run.overtaken.fetch_add(u64::from(!self.is_stuck), Ordering::Relaxed);
             self.place.is_raced = true;
-            self.copying.run.overtaken.fetch_add(1, Ordering::Relaxed);
             self.leave(|order, place| order.pass(place));
         }
+    }
+
+    /// It still waits for a lock. The transaction that holds the lock may wait for what stands behind this statement in its session, so until
+    /// this one ends, statements of open transactions may start out of order.
+    pub(crate) fn stick(&mut self) {
+        if self.place.is_write() && !std::mem::replace(&mut self.is_stuck, true) {
+            self.copying.run.overtaken.fetch_add(u64::from(!self.is_passed), Ordering::Relaxed);
+            self.place.is_raced = true;
+            self.copying.stuck.send_modify(|stuck| *stuck += 1);
+        }
+    }
+
+    /// It starts out of order.
+    pub(crate) fn overtake(&mut self) {
+        self.place.is_raced = true;
+        lock(&self.copying.gate).waiting.remove(&self.place);
     }
 
     fn leave(&self, leave: impl FnOnce(&mut LiveOrder, &Place)) {
@@ -106,6 +124,9 @@ impl OrderTicket {
 
 impl Drop for OrderTicket {
     fn drop(&mut self) {
+        if self.is_stuck {
+            self.copying.stuck.send_modify(|stuck| *stuck -= 1);
+        }
         if self.is_passed {
             lock(&self.copying.gate).order.done_passed();
         } else {

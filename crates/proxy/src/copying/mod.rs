@@ -18,7 +18,7 @@ use rehearsal::{GaveUp, Run};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 
 /// Sessions that may have a connection to the shadow before their turn: so many more connections than the original had at a time.
 const EARLY_CONNECTIONS: usize = 16;
@@ -43,14 +43,17 @@ pub(crate) struct Copying {
     /// Permits of sessions that have a connection before their turn.
     pub early: Arc<Semaphore>,
     pressed: Notify,
+    /// Statements that are [stuck](OrderTicket::stick).
+    stuck: watch::Sender<u64>,
 }
 
 impl Copying {
     /// Nothing has begun.
     pub(crate) fn new(run: Arc<Run>) -> Arc<Self> {
         let (gate, strands, line) = (Mutex::default(), Mutex::default(), Arc::default());
+        let (room, pressed, stuck) = (Notify::new(), Notify::new(), watch::Sender::default());
         let early = Arc::new(Semaphore::new(EARLY_CONNECTIONS));
-        Arc::new(Self { run, gate, strands, line, begun: AtomicU64::new(0), room: Notify::new(), early, pressed: Notify::new() })
+        Arc::new(Self { run, gate, strands, line, begun: AtomicU64::new(0), room, early, pressed, stuck })
     }
 
     /// A session begins.
@@ -160,6 +163,12 @@ impl Copying {
     /// Resolves at the next [`Self::press`].
     pub(crate) async fn pressed(&self) {
         self.pressed.notified().await;
+    }
+
+    /// Resolves while a statement is [stuck](OrderTicket::stick).
+    pub(crate) async fn is_stuck(&self) {
+        // An error means that the sender is gone, which is this.
+        let _ = self.stuck.subscribe().wait_for(|stuck| *stuck > 0).await;
     }
 
     /// When the oldest command that waits was answered: process clock, us. None if nothing waits.

@@ -101,6 +101,29 @@ fn who_passes_a_statement_is_woken_and_counts_as_raced() {
     assert!(copying.run.overtaken.load(Ordering::Relaxed) == 1 && copying.run.may_lack_writes() && !copying.run.is_incomplete());
 }
 
+/// An INSERT waits on the shadow for a lock of an open transaction. Its session has gone on, and the transaction's next statement began
+/// behind that at the original.
+#[test]
+fn the_transaction_that_holds_the_lock_goes_on() {
+    let copying = copying("");
+    let mut tickets = [(); 3].map(|()| Beginning::new(&copying, Locks::Takes).end().unwrap());
+    let [insert, _behind_it, holder] = &mut tickets;
+    let mut cx = Context::from_waker(Waker::noop());
+    insert.pass();
+    assert!(std::pin::pin!(holder.turn()).poll(&mut cx).is_pending(), "it waits for what the session did next");
+    {
+        let mut goes_on = std::pin::pin!(copying.is_stuck());
+        assert!(goes_on.as_mut().poll(&mut cx).is_pending());
+        insert.stick();
+        insert.stick();
+        assert!(goes_on.poll(&mut cx).is_ready());
+    }
+    holder.overtake();
+    assert!(holder.is_raced() && copying.run.overtaken.load(Ordering::Relaxed) == 1);
+    drop(tickets);
+    assert!(std::pin::pin!(copying.is_stuck()).poll(&mut cx).is_pending(), "order again");
+}
+
 #[test]
 fn nobody_passes_a_read() {
     let copying = copying("");
@@ -108,6 +131,8 @@ fn nobody_passes_a_read() {
     let mut next = Beginning::new(&copying, Locks::Takes).end().unwrap();
     let mut cx = Context::from_waker(Waker::noop());
     read.pass();
+    read.stick();
+    assert!(std::pin::pin!(copying.is_stuck()).poll(&mut cx).is_pending());
     assert!(std::pin::pin!(next.turn()).poll(&mut cx).is_pending() && !read.is_raced() && !copying.run.may_lack_writes());
 }
 

@@ -42,7 +42,8 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 const BEFORE_PRESSING: Duration = Duration::from_millis(100);
 /// Attempts of a statement that ended by a lock, and left nothing of itself.
 const ATTEMPTS: u32 = 6;
-/// How long a write may run on the shadow, beside four times the original's time, until the others pass it.
+/// How long a write may run on the shadow, beside four times the original's time, until the others pass it; and so long again, until
+/// statements of open transactions no longer keep the order.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A prepared statement on the shadow.
@@ -362,10 +363,15 @@ impl Player {
                 self.open_early(permit);
             }
         }
+        let is_open = self.is_in_transaction();
         loop {
             tokio::select! {
                 biased;
                 () = ticket.turn() => break,
+                () = copying.is_stuck(), if is_open => {
+                    ticket.overtake();
+                    break;
+                }
                 () = copying.pressed(), if self.is_early() => self.give_back_early(),
                 made = made(&mut self.opening), if self.opening.is_some() => self.take_early(made),
             }
@@ -440,21 +446,27 @@ impl Player {
         self.is_raced = ticket.as_ref().is_some_and(OrderTicket::is_raced) || was_open && self.is_raced;
         // Of others, a part may be committed.
         let Analysis { kind, facts, .. } = command.analysis;
+        // Data definitions wait for no row, and those behind them need what they define.
+        let defines = matches!(kind, Kind::Ddl | Kind::CreateTemporaryTable | Kind::DropTable | Kind::LockTables | Kind::FlushReadLock);
         let is_rows = matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
         let is_whole = is_rows && !facts.contains(Facts::MULTI);
         for attempt in 1.. {
             let patience = self.patience(original_us);
             let heard = {
                 let mut act = pin!(timeout(Duration::from_millis(limit_ms), self.act(&command)));
-                match timeout(patience, &mut act).await {
-                    Ok(heard) => heard,
-                    Err(_) => {
-                        // Data definitions wait for no row, and those behind them need what they define.
-                        if is_whole && let Some(ticket) = &mut ticket {
-                            ticket.pass();
-                        }
-                        act.await
+                let mut heard = timeout(patience, &mut act).await;
+                if heard.is_err() && let Some(ticket) = &mut ticket && !defines {
+                    if is_whole {
+                        ticket.pass();
                     }
+                    heard = timeout(patience, &mut act).await;
+                    if heard.is_err() {
+                        ticket.stick();
+                    }
+                }
+                match heard {
+                    Ok(heard) => heard,
+                    Err(_) => act.await,
                 }
             };
             self.is_raced |= ticket.as_ref().is_some_and(OrderTicket::is_raced);
