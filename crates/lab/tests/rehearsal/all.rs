@@ -331,9 +331,11 @@ fn the_transaction_that_holds_the_lock_goes_on(flavor: Flavor) {
     create(&servers.primary);
     let mut root = servers.primary.root().unwrap();
     root.run("CREATE TABLE test.stock (id INT AUTO_INCREMENT PRIMARY KEY, place INT, n INT, KEY of_place (place))").unwrap();
-    root.run("INSERT INTO test.stock (place, n) SELECT seq.a * 10 + other.a, 0 FROM (SELECT 0 AS a UNION SELECT 1 UNION SELECT 2) seq, \
-              (SELECT 0 AS a UNION SELECT 1 UNION SELECT 2 UNION SELECT 3) other")
-        .unwrap();
+    root.run(
+        "INSERT INTO test.stock (place, n) SELECT seq.a * 10 + other.a, 0 FROM (SELECT 0 AS a UNION SELECT 1 UNION SELECT 2) seq, \
+              (SELECT 0 AS a UNION SELECT 1 UNION SELECT 2 UNION SELECT 3) other",
+    )
+    .unwrap();
     servers.wait_caught_up().unwrap();
     let proxy = proxy(&servers, &[("order_wait_ms", 4_000.into())]);
     let mut rehearsal = Rehearsal::start(&proxy);
@@ -353,7 +355,13 @@ fn the_transaction_that_holds_the_lock_goes_on(flavor: Flavor) {
     }
 }
 
-lab::each!(whole_sessions, the_transaction_that_holds_the_lock_goes_on, whole_sessions_beside_stalls, a_lock_on_the_shadow_is_waited_for, a_stopped_shadow_loses_the_youngest_sessions);
+lab::each!(
+    whole_sessions,
+    the_transaction_that_holds_the_lock_goes_on,
+    whole_sessions_beside_stalls,
+    a_lock_on_the_shadow_is_waited_for,
+    a_stopped_shadow_loses_the_youngest_sessions
+);
 
 /// The same at size. Too long for each run: `cargo test -p lab --test rehearsal at_size -- --ignored --nocapture --test-threads 1`.
 mod at_size {
