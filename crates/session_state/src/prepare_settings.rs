@@ -11,6 +11,9 @@ use wire::codec::{Reader, put_lenenc_bytes};
 const MODE: [&str; 6] =
     ["sql_mode", "character_set_client", "collation_connection", "character_set_results", CLIENT_COLLATION, RESULTS_COLLATION];
 
+/// Stands for a value that is empty: no value at all means that the session never set the variable.
+const EMPTY: &[u8] = b"\x01";
+
 /// Of other settings, those that act at the execution, or that no transaction lets be changed and changed back.
 const LATER: &[&str] = &[
     "autocommit",
@@ -55,7 +58,7 @@ pub fn head(mode: &[u8]) -> impl Iterator<Item = &[u8]> {
 pub fn join(variables: &Variables, ignores_space: bool, with_others: bool) -> Vec<u8> {
     let mut mode = Vec::new();
     for name in MODE {
-        mode.extend_from_slice(variables.get(name).map(|v| &**v).unwrap_or_default());
+        mode.extend_from_slice(variables.get(name).map_or(&b""[..], |value| if value.is_empty() { EMPTY } else { &**value }));
         mode.push(0);
     }
     // MariaDB adds it to sql_mode by itself.
@@ -72,7 +75,7 @@ fn split(mode: &[u8], now: &Variables, with_others: bool) -> Variables {
     let mut then = now.clone();
     let mut parts = mode.splitn(MODE.len() + 1, |byte| *byte == 0);
     for (name, value) in MODE.iter().zip(parts.by_ref()) {
-        then.set(name, Some(value).filter(|value| !value.is_empty()));
+        then.set(name, if value == EMPTY { Some(b"") } else { Some(value).filter(|value| !value.is_empty()) });
     }
     for (name, _) in now.entries().iter().filter(|(name, _)| decides(name, with_others)) {
         then.set(name, None);
@@ -112,6 +115,15 @@ mod tests {
         let now = variables(&[("autocommit", "ON"), charset, ("default_week_format", "3"), ("net_read_timeout", "5")]);
         let expected = [("autocommit", "ON"), charset, ("lc_time_names", "de_DE"), ("net_read_timeout", "5"), ("sql_mode", "ANSI")];
         assert_eq!(split(&join(&then, false, true), &now, true), variables(&expected));
+    }
+
+    #[test]
+    fn an_empty_value_is_not_the_servers_own() {
+        let then = variables(&[("character_set_results", ""), ("sql_mode", "")]);
+        let now = variables(&[("sql_mode", "STRICT_TRANS_TABLES")]);
+        assert_ne!(join(&then, false, true), join(&Variables::default(), false, true));
+        assert_eq!(split(&join(&then, false, true), &now, true), then);
+        assert_eq!(split(&join(&Variables::default(), false, true), &now, true), Variables::default());
     }
 
     #[test]
