@@ -244,6 +244,11 @@ pub struct StoredCall {
 /// Pins under which user variables may have values that are not known.
 pub const UNSEEN: PinSet = PinSet::of(&[PinReason::UserVariable, PinReason::SessionState, PinReason::StoredCode]);
 
+/// Locks whose names a pin counts; of others only a release of all ends it.
+const MOST_LOCKS: usize = 1_000;
+/// Bytes of a lock's name that are kept. Servers take 64 characters.
+const LONGEST_LOCK_NAME: usize = 256;
+
 /// Names that a pin counts: temporary tables, locks, text-prepared statements.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -388,9 +393,10 @@ impl Pins {
 
     /// GET_LOCK; None when the name is not a literal.
     pub fn lock_taken(&mut self, name: Option<String>, now_ms: u64, digest: u64) {
+        let names = self.names();
         match name {
-            Some(name) => self.names().locks.push(name),
-            None => self.names().unknown_locks += 1,
+            Some(name) if name.len() <= LONGEST_LOCK_NAME && names.locks.len() < MOST_LOCKS => names.locks.push(name),
+            _ => names.unknown_locks = names.unknown_locks.saturating_add(1),
         }
         self.begin(PinReason::UserLock, now_ms, digest);
     }
@@ -650,6 +656,19 @@ mod tests {
         p.lock_released(None);
         p.lock_released(Some("x"));
         assert!(!p.set().is_empty());
+        p.locks_released();
+        assert!(p.set().is_empty());
+    }
+
+    #[test]
+    fn names_of_locks_are_bounded() {
+        let mut p = Pins::default();
+        p.lock_taken(Some("x".repeat(60_000)), 0, 0);
+        assert!(p.names().locks.is_empty());
+        (0..2 * MOST_LOCKS).for_each(|_| p.lock_taken(Some("x".into()), 0, 0));
+        assert_eq!(p.names().locks.len(), MOST_LOCKS);
+        (0..2 * MOST_LOCKS).for_each(|_| p.lock_released(Some("x")));
+        assert!(!p.set().is_empty(), "some names are not known");
         p.locks_released();
         assert!(p.set().is_empty());
     }
