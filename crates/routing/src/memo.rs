@@ -87,14 +87,11 @@ impl Memo {
     }
 
     pub(crate) fn class(&mut self, key: &ClassKey) -> Option<Known> {
-        self.classes.get(key)
+        self.classes.get(key, MAX_CLASSES)
     }
 
     pub(crate) fn remember_class(&mut self, key: ClassKey, known: Known) {
-        if self.classes.newer.len() >= MAX_CLASSES {
-            self.classes.drop_older();
-        }
-        self.classes.newer.insert(key, known);
+        self.classes.put(key, known, MAX_CLASSES);
     }
 
     /// The plan that is remembered already, if there is an equal one.
@@ -119,7 +116,7 @@ impl Memo {
             return None;
         }
         let key = (*class, self.hasher.hash_one(text));
-        let remembered = self.texts.get(&key)?;
+        let remembered = self.texts.get(&key, MAX_TEXTS)?;
         (*remembered.text == *text).then(|| remembered.outcome.clone())
     }
 
@@ -127,11 +124,8 @@ impl Memo {
         if text.len() > MAX_TEXT_LEN {
             return;
         }
-        if self.texts.newer.len() >= MAX_TEXTS {
-            self.texts.drop_older();
-        }
         let key = (class, self.hasher.hash_one(text));
-        self.texts.newer.insert(key, Arc::new(TextEntry { text: text.into(), outcome }));
+        self.texts.put(key, Arc::new(TextEntry { text: text.into(), outcome }), MAX_TEXTS);
     }
 }
 
@@ -149,16 +143,35 @@ impl<K, V> Default for Halves<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone> Halves<K, V> {
-    fn get(&mut self, key: &K) -> Option<V> {
+    fn get(&mut self, key: &K, most: usize) -> Option<V> {
         if let Some(value) = self.newer.get(key) {
             return Some(value.clone());
         }
         let (key, value) = self.older.remove_entry(key)?;
-        self.newer.insert(key, value.clone());
+        self.put(key, value.clone(), most);
         Some(value)
     }
 
-    fn drop_older(&mut self) {
-        self.older = std::mem::take(&mut self.newer);
+    /// Whatever enters the newer half enters here, so neither half has more than `most` entries.
+    fn put(&mut self, key: K, value: V, most: usize) {
+        if self.newer.len() >= most {
+            self.older = std::mem::take(&mut self.newer);
+        }
+        self.newer.insert(key, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_again_takes_no_more_room() {
+        let mut halves = Halves::<u32, u32>::default();
+        for round in 0..20 {
+            (0..3).for_each(|new| halves.put(round * 3 + new, 0, 4));
+            (0..round * 3).for_each(|old| drop(halves.get(&old, 4)));
+            assert!(halves.newer.len() <= 4 && halves.older.len() <= 4, "round {round}");
+        }
     }
 }
