@@ -22,7 +22,7 @@ use crate::workers::in_force::InForce;
 use meter::digest::{Digest, Judged};
 use model::HostgroupId;
 use model::snapshot::{ReadWriteSplit, RuleMultiplex};
-use routing::{Request, Route, SessionFacts, Side, Transaction, Verdict};
+use routing::{Decider, Request, Route, SessionFacts, Side, Transaction, Verdict};
 use session_state::pins::{PinReason, WISHES};
 use session_state::state::Text;
 use session_state::wants::Wants;
@@ -297,13 +297,16 @@ impl Router<'_> {
     /// [`Self::decide`], measured if that is wanted, with what is to be brought along.
     fn decide_timed(&self, in_force: &InForce, asked: StatementText<'_>, prepared: Option<PreparedText<'_>>) -> Decision {
         let began_ns = self.at.worker.meter.rules().times_rules.then(|| self.at.worker.shared.clock.now_ns());
-        let mut decision = self.decide(in_force, asked, prepared);
+        let decision = self.decide(in_force, asked, prepared);
         if let Some(began_ns) = began_ns {
             add(&self.at.worker.counters.rules_ns, self.at.worker.shared.clock.now_ns().saturating_sub(began_ns));
         }
-        let brings = self.needs_variables(asked.analysis, decision.hostgroup);
-        decision.brings = brings.then(|| sql::user_variables(asked.text, self.wants.lex));
         decision
+    }
+
+    /// The user variables that a statement for `hostgroup` takes along; see [`Decision::brings`].
+    fn brings(&self, sent: StatementText<'_>, hostgroup: HostgroupId) -> Option<Option<Vec<String>>> {
+        self.needs_variables(sent.analysis, hostgroup).then(|| sql::user_variables(sent.text, self.wants.lex))
     }
 
     /// Where a `USE` of this schema goes.
@@ -321,7 +324,7 @@ impl Router<'_> {
     /// Decides for a statement with this text; the rules are told what the client prepared, and where. Changes nothing but memories.
     fn decide(&self, in_force: &InForce, asked: StatementText<'_>, prepared: Option<PreparedText<'_>>) -> Decision {
         let default = self.at.user.default_hostgroup;
-        if in_force.is_plain() {
+        if in_force.is_plain() && !self.at.is_pinned_abroad() {
             return Decision { hostgroup: default, commits_first: false, brings: None, directions: Directions::default(), route: None };
         }
         let StatementText { text, analysis, phase } = asked;
@@ -342,7 +345,13 @@ impl Router<'_> {
             let request = self.request(text, analysis, &known, input);
             let route = in_force.rules.destination(&request, &mut self.at.worker.memo.borrow_mut(), self.at.worker.random.next());
             let (hostgroup, _) = self.destination(in_force, asked, &route);
-            return Decision { hostgroup, commits_first, brings: None, directions: Directions::default(), route: None };
+            return Decision {
+                hostgroup,
+                commits_first,
+                brings: self.brings(asked, hostgroup),
+                directions: Directions::default(),
+                route: None,
+            };
         }
         let original = prepared.and_then(|prepared| prepared.original);
         let (said, known) = original.map_or((text, analysis), |original| (&original.text, &original.analysis));
@@ -363,7 +372,14 @@ impl Router<'_> {
         if in_force.snapshot.vars.firewall_whitelist_enabled {
             self.ask_firewall(in_force, digest_said, schema, &mut route);
         }
-        let (hostgroup, writer) = self.destination(in_force, asked, &route);
+        if comment.is_some() {
+            self.drop_unknown_hostgroups(in_force, &mut route);
+        }
+        // What the server gets is judged; an execution's text was rewritten when it was prepared.
+        let rewrites = !matches!(phase, TextCommand::Execution | TextCommand::Cursor);
+        let rewritten = route.rewritten.clone().filter(|_| rewrites).map(|text| (self.at.worker.analyze(&text, self.wants.lex), text));
+        let sent = rewritten.as_ref().map_or(asked, |(analysis, text)| StatementText { text, analysis, phase });
+        let (hostgroup, writer) = self.destination(in_force, sent, &route);
         let directions = Directions {
             retries: route.retries.map(|times| u16::try_from(times).unwrap_or(u16::MAX)),
             multiplex: route.multiplex,
@@ -373,7 +389,7 @@ impl Router<'_> {
             needs: Needs::of(&route, || crate::workers::clock::unix_us() / 1000),
             gtid_from: route.gtid_from_hostgroup,
             mirror: MirrorWish::of(&route),
-            alone: self.reads_alone(in_force, asked, hostgroup),
+            alone: self.reads_alone(in_force, sent, hostgroup),
             writer,
             rule: route.matched.last().copied().and_then(NonZeroU32::new),
         };
@@ -385,7 +401,22 @@ impl Router<'_> {
             || route.min_gtid.is_some()
             || route.timeout_ms.is_some()
             || route.next_query_flag_in.is_some();
-        Decision { hostgroup, commits_first, brings: None, directions, route: is_rare.then(|| Box::new(route)) }
+        let brings = self.brings(sent, hostgroup);
+        Decision { hostgroup, commits_first, brings, directions, route: is_rare.then(|| Box::new(route)) }
+    }
+
+    /// Hostgroups that a comment names and that were never configured: each would stay in memory as long as the process.
+    fn drop_unknown_hostgroups(&self, in_force: &InForce, route: &mut Route) {
+        let is_unknown = |id: &HostgroupId| !self.at.worker.shared.knows_hostgroup(*id, &in_force.snapshot);
+        if route.mirror_hostgroup.take_if(|id| is_unknown(id)).is_some() {
+            count(&self.at.worker.counters.misread_comments);
+        }
+        if route.decider == Decider::Comment
+            && let Some(id) = route.destination_hostgroup.take_if(|id| is_unknown(id))
+        {
+            count(&self.at.worker.counters.misread_comments);
+            route.error_msg.get_or_insert_with(|| format!("Tidegate: no hostgroup {id} is configured, which the comment names").into());
+        }
     }
 
     /// Where a statement goes, and the writers of the read/write split that sends it to its readers.
@@ -570,10 +601,11 @@ impl AtHand {
         at.go_to(home);
     }
 
-    /// True where nothing is configured that decides, delays or paces: then the session is sent home at once.
+    /// True where nothing is configured that decides, delays or paces, and the session left nothing elsewhere: then it is sent home at once.
     pub(super) fn goes_home_undirected(&mut self, at: &mut Backends) -> bool {
         let settings = at.lane.settings();
         let plain = at.worker.in_force().is_plain() && settings.default_query_delay == 0 && settings.max_queries_per_second == 0;
+        let plain = plain && !at.is_pinned_abroad();
         if plain {
             self.direct_home(at);
         }

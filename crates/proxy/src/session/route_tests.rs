@@ -137,6 +137,49 @@ async fn what_rules_and_comments_say_is_followed() {
     assert_eq!((Bed::of_user(obeys, "").goes_to(comment), Bed::new(rules).goes_to(comment)), (OTHER, HOME));
 }
 
+#[tokio::test]
+async fn a_rewritten_statement_is_judged_as_the_server_gets_it() {
+    let rules = r#"mysql_query_rules = (
+        { rule_id=1, active=1, match_pattern="FROM jobs$", replace_pattern="FROM jobs FOR UPDATE", apply=1 } )"#;
+    let mut bed = Bed::of_user(SPLIT, rules);
+    for (text, expected) in [("SELECT a FROM jobs", HOME), ("SELECT a FROM others", OTHER)] {
+        let decided = [TextCommand::Query, TextCommand::Prepare].map(|phase| bed.decided(text, phase).hostgroup);
+        assert_eq!(decided, [expected; 2], "{text}");
+    }
+    bed.client.status = StatusFlags::default();
+    assert!(!bed.decided("SELECT a FROM jobs", TextCommand::Query).directions.alone, "its locks are the transaction's");
+}
+
+/// The rules that had sent the session elsewhere are removed.
+#[tokio::test]
+async fn what_is_left_elsewhere_is_found_without_rules() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.door().travel(OTHER).await;
+    bed.connect(MySql);
+    bed.pin(&[PinReason::Rule]);
+    {
+        let session = &mut *bed;
+        assert!(!session.hand.goes_home_undirected(&mut session.at));
+    }
+    assert_eq!(bed.goes_to("INSERT INTO t VALUES (1)"), HOME);
+    bed.ran("SELECT GET_LOCK('a', 1)", &rows(1));
+    bed.door().travel(HOME).await;
+    assert_eq!((bed.at.pool.shared.id, bed.goes_to("SELECT RELEASE_LOCK('a')"), bed.goes_to("SELECT 1")), (HOME, OTHER, HOME));
+}
+
+#[tokio::test]
+async fn a_comment_creates_no_hostgroup() {
+    let obeys = r#"{ username="anna", password="x", default_hostgroup=1, attributes="{\"comment_directives\": true}" }"#;
+    let bed = Bed::of_user(obeys, "");
+    let known = bed.worker.shared.hostgroups().len();
+    let decided = bed.decided("/* hostgroup=4711 */ SELECT 1", TextCommand::Query);
+    assert_eq!(decided.hostgroup, HOME);
+    assert!(decided.route.unwrap().error_msg.unwrap().contains("no hostgroup 4711 is configured"));
+    assert_eq!(bed.decided("/* mirror=4711 */ SELECT 1", TextCommand::Query).directions.mirror, None);
+    assert!(bed.decided("/* mirror=2 */ SELECT 1", TextCommand::Query).directions.mirror.is_some());
+    assert_eq!(bed.worker.shared.hostgroups().len(), known);
+}
+
 #[test]
 fn what_only_changes_the_session_is_carried_to_any_server() {
     for (text, expected) in [

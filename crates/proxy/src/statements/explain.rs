@@ -77,7 +77,12 @@ pub(crate) fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<R
     }
     answers(&explanation.route, &mut steps);
     limits(&explanation.route, &mut steps);
-    let hostgroup = destination(&in_force, &user, &explanation.route, &statement, &mut steps);
+    // What the server gets is judged.
+    let sent = match &explanation.route.rewritten {
+        Some(text) => Statement { text, mode: lex, analysis: sql::analyze(text, lex) },
+        None => statement,
+    };
+    let hostgroup = destination(&in_force, &user, &explanation.route, &sent, &mut steps);
     for (reason, why) in would_pin(&analysis) {
         steps.add("pin", reason.name(), why);
     }

@@ -312,6 +312,12 @@ impl Shared {
         Arc::clone(hostgroups.entry(id).or_insert_with(new))
     }
 
+    /// Whether a hostgroup is configured, or was named before.
+    pub(crate) fn knows_hostgroup(&self, id: HostgroupId, snapshot: &Snapshot) -> bool {
+        let is_role = || snapshot.roles.iter().any(|group| group.writer == id || group.is_beside_writer(id));
+        snapshot.hostgroup(id).is_some() || is_role() || self.hostgroups.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+    }
+
     /// Every hostgroup that was ever named, by number.
     pub(crate) fn hostgroups(&self) -> Vec<Arc<HostgroupShared>> {
         let mut all: Vec<_> = self.hostgroups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
