@@ -345,11 +345,6 @@ impl Backends {
         !self.pins.set().is_empty() || self.places.is_some()
     }
 
-    /// Whether it keeps a backend elsewhere than where the user's statements go that no rule sends anywhere.
-    pub(super) fn is_pinned_abroad(&self) -> bool {
-        self.places.is_some() || self.pool.shared.id != self.user.default_hostgroup && !self.pins.set().is_empty()
-    }
-
     /// All its pins, wherever.
     pub(super) fn all_pins(&self) -> PinSet {
         let here = self.pins.set();

@@ -324,7 +324,7 @@ impl Router<'_> {
     /// Decides for a statement with this text; the rules are told what the client prepared, and where. Changes nothing but memories.
     fn decide(&self, in_force: &InForce, asked: StatementText<'_>, prepared: Option<PreparedText<'_>>) -> Decision {
         let default = self.at.user.default_hostgroup;
-        if in_force.is_plain() && !self.at.is_pinned_abroad() {
+        if in_force.is_plain() && !is_pinned_abroad(self.at) {
             return Decision { hostgroup: default, commits_first: false, brings: None, directions: Directions::default(), route: None };
         }
         let StatementText { text, analysis, phase } = asked;
@@ -605,12 +605,18 @@ impl AtHand {
     pub(super) fn goes_home_undirected(&mut self, at: &mut Backends) -> bool {
         let settings = at.lane.settings();
         let plain = at.worker.in_force().is_plain() && settings.default_query_delay == 0 && settings.max_queries_per_second == 0;
-        let plain = plain && !at.is_pinned_abroad();
+        let plain = plain && !is_pinned_abroad(at);
         if plain {
             self.direct_home(at);
         }
         plain
     }
+}
+
+/// Whether the session keeps a backend elsewhere than where the user's statements go that no rule sends anywhere.
+fn is_pinned_abroad(at: &Backends) -> bool {
+    let is_abroad = at.pool.shared.id != at.user.default_hostgroup;
+    at.places.is_some() || is_abroad && !at.pins.set().is_empty()
 }
 
 /// Whether it is certain to only read.
