@@ -8,9 +8,21 @@ use crate::error::LabError;
 /// Time between two looks at a condition. Short, because everything is on loopback.
 const INTERVAL: Duration = Duration::from_millis(5);
 
+/// Time between two looks at a list of transactions.
+const INTERVAL_OF_TRANSACTIONS: Duration = Duration::from_millis(150);
+
 /// Calls `probe` until it gives a value, or fails when `limit` has passed. `what` names the condition in the error.
 pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Result<T, LabError> {
     try_until(what, limit, || Ok(probe()))
+}
+
+/// As [`until`], for a probe that reads `information_schema.innodb_trx`. That is a copy, which servers renew only where nobody has read it for
+/// 100 ms: who looks more often sees the same for ever.
+pub fn until_transactions<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Option<T>) -> Result<T, LabError> {
+    until(what, limit, || {
+        thread::sleep(INTERVAL_OF_TRANSACTIONS);
+        probe()
+    })
 }
 
 /// As [`until`], for a probe that can also find out that waiting is in vain.

@@ -968,7 +968,7 @@ fn transactions(world: &World) {
 
 fn no_open_transaction(world: &World) {
     let mut root = world.server.root().unwrap();
-    wait::until("the transaction to end", LIMIT, || {
+    wait::until_transactions("the transaction to end", LIMIT, || {
         let count = root.scalar(format!(
             "SELECT COUNT(*) FROM information_schema.innodb_trx x JOIN information_schema.processlist p ON p.id = x.trx_mysql_thread_id \
              WHERE p.db = '{}'",

@@ -1,8 +1,7 @@
 //! A server and a proxy of a test's own, and what both say of themselves.
 
 use std::collections::BTreeMap;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::fault::sockets;
 use lab::tidegate::Builder;
@@ -65,19 +64,11 @@ impl Bed {
     }
 
     /// Waits until the server has this many transactions open.
-    ///
-    /// InnoDB shows a copy of its list, and renews it only after 100 ms without a read: polling more often shows the same list for ever.
     pub(crate) fn wait_transactions(&self, wanted: u64) {
         let mut root = self.server.root().unwrap();
-        let start = Instant::now();
-        loop {
-            let now = root.scalar("SELECT COUNT(*) FROM information_schema.innodb_trx").unwrap().unwrap();
-            if now == wanted.to_string() {
-                return;
-            }
-            assert!(start.elapsed() < LIMIT, "{now} transactions instead of {wanted}");
-            thread::sleep(Duration::from_millis(150));
-        }
+        let mut count = || root.scalar("SELECT COUNT(*) FROM information_schema.innodb_trx").unwrap().unwrap();
+        let is_wanted = || (count() == wanted.to_string()).then_some(());
+        wait::until_transactions(&format!("{wanted} transactions"), LIMIT, is_wanted).unwrap();
     }
 
     /// Connections of the proxy's users on the server.

@@ -311,13 +311,8 @@ fn a_lock_on_the_shadow_is_waited_for(flavor: Flavor) {
     }
     let waits =
         "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT' AND trx_started < NOW() - INTERVAL 2 SECOND";
-    // The servers renew this table only where nobody has read it for 100 ms.
-    let looks_again = || std::thread::sleep(Duration::from_millis(150));
-    wait::until("a statement to wait again", LIMIT, || {
-        looks_again();
-        (servers.replicas[0].scalar(waits).unwrap()? == "1").then_some(())
-    })
-    .unwrap();
+    let is_waiting = || (servers.replicas[0].scalar(waits).unwrap()? == "1").then_some(());
+    wait::until_transactions("a statement to wait again", LIMIT, is_waiting).unwrap();
     holds.run("ROLLBACK").unwrap();
     equal_in_the_end(&servers, &mut rehearsal, CATCH_UP);
     let page = rehearsal.page();

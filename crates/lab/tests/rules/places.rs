@@ -81,7 +81,7 @@ fn what_follows_a_transaction_that_reads_is_not_drawn_to_the_reader() {
     }
     assert_eq!(rows("after_reading"), ["10", "0"]);
     let open = "SELECT COUNT(*) FROM information_schema.innodb_trx";
-    wait::until("no transaction to be open", LIMIT, || (servers()[1].scalar(open).unwrap()? == "0").then_some(())).unwrap();
+    wait::until_transactions("no transaction to be open", LIMIT, || (servers()[1].scalar(open).unwrap()? == "0").then_some(())).unwrap();
 }
 
 /// State that such a transaction left stays on its connection, and a refusal by the server ends nothing.
