@@ -196,6 +196,8 @@ pub struct Run {
     pub rechecks: AtomicU64,
     /// How long clients waited for room in the queue, us.
     pub waited_us: AtomicU64,
+    /// How long the proxy's threads worked on what is repeated, ns. What sessions note for it is theirs.
+    pub busy_ns: AtomicU64,
     /// Writes that later statements overtook, because they waited for a lock (mode `all`).
     pub overtaken: AtomicU64,
     /// Bytes that wait now.
@@ -224,6 +226,7 @@ impl Run {
             warming: AtomicU64::new(0),
             rechecks: AtomicU64::new(0),
             waited_us: AtomicU64::new(0),
+            busy_ns: AtomicU64::new(0),
             overtaken: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
             rechecking: AtomicU64::new(0),

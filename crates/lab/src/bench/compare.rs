@@ -37,6 +37,8 @@ pub struct Row {
     pub ratio: Option<Ratio>,
     /// The share of look-ups that the query cache answered, warm-ups included, 0 to 1; `None` when nothing was looked up.
     pub cache_hits: Option<f64>,
+    /// The share of its cost that was a rehearsal's copies, warm-ups included, 0 to 1; `None` where nothing was rehearsed.
+    pub copies: Option<f64>,
 }
 
 /// Measures all arrangements, `repeats` times.
@@ -79,8 +81,9 @@ impl Run {
 
     fn row(self, base: Option<&[Figures]>) -> Row {
         let cache_hits = self.peer.as_ref().and_then(|peer| cache_hits(peer).ok().flatten());
+        let copies = self.peer.as_ref().and_then(|peer| copies(peer).ok().flatten());
         let ratio = base.zip(self.measured.as_ref().ok()).and_then(|(base, ours)| Ratio::of_costs(ours, base));
-        Row { name: self.name, figures: self.measured.map(|all| Figures::median(&all)), ratio, cache_hits }
+        Row { name: self.name, figures: self.measured.map(|all| Figures::median(&all)), ratio, cache_hits, copies }
     }
 }
 
@@ -108,4 +111,12 @@ fn cache_hits(peer: &Peer) -> Result<Option<f64>, LabError> {
     };
     let (asked, answered) = (count("Query_Cache_count_GET")?, count("Query_Cache_count_GET_OK")?);
     Ok((asked > 0.0).then(|| answered / asked))
+}
+
+fn copies(peer: &Peer) -> Result<Option<f64>, LabError> {
+    let Some(tidegate) = peer.as_tidegate() else { return Ok(None) };
+    let busy_ms = tidegate.admin()?.scalar("SELECT busy_ms FROM stats_tidegate_rehearsals")?;
+    let busy_ms = busy_ms.and_then(|ms| ms.parse::<f64>().ok());
+    let (all_us, _) = peer.usage()?.split_us();
+    Ok(busy_ms.map(|ms| ms * 1_000.0 / all_us))
 }

@@ -72,6 +72,7 @@ fn row(row: &Row) -> Value {
         },
         "cpu_to_first": row.ratio.map(ratio),
         "cache_hits": row.cache_hits,
+        "copies": row.copies,
     })
 }
 

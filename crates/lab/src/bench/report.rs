@@ -75,9 +75,10 @@ pub fn compared(compared: &Compared) -> String {
 fn row_text(row: &Row) -> String {
     let Ok(figures) = &row.figures else { return "FAILED: see below".to_owned() };
     let ratio = row.ratio.map_or_else(|| "-".to_owned(), |r| format!("{:.2} ({:.2} to {:.2})", r.median, r.least, r.most));
-    let hits = row.cache_hits.map_or_else(String::new, |share| format!("  cache hits {:.1} %", share * 100.0));
+    let share = |of: &str, share: Option<f64>| share.map_or_else(String::new, |share| format!("  {of} {:.1} %", share * 100.0));
+    let shares = share("cache hits", row.cache_hits) + &share("copies", row.copies);
     let (p50, p99) = (figures.p50_us / 1000.0, figures.p99_us / 1000.0);
-    format!("{:>9.1}  {ratio:>21}  {:>9.0}  {p50:>8.3}  {p99:>8.3}{hits}", figures.cpu_us, figures.per_second)
+    format!("{:>9.1}  {ratio:>21}  {:>9.0}  {p50:>8.3}  {p99:>8.3}{shares}", figures.cpu_us, figures.per_second)
 }
 
 /// One table's LOAD.

@@ -17,12 +17,15 @@ pub(crate) use play::play;
 
 use crate::limits::overload::Step;
 use crate::mirror::Mirrored;
+use crate::workers::clock::Clock;
 use crate::workers::worker::Worker;
 use meter::digest::Digest;
 use model::snapshot::RehearsalMode;
 use rehearsal::{Answer, GaveUp, Run};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +43,18 @@ pub(crate) struct Repeated {
     pub answer: Answer,
     /// How long its server took, us.
     pub time_us: u64,
+}
+
+/// Counts how long the thread works on this task of a run.
+async fn count_busy(run: Arc<Run>, clock: Clock, task: impl Future<Output = ()>) {
+    let mut task = pin!(task);
+    poll_fn(|cx| {
+        let began_ns = clock.now_ns();
+        let polled = task.as_mut().poll(cx);
+        run.busy_ns.fetch_add(clock.now_ns().saturating_sub(began_ns), Ordering::Relaxed);
+        polled
+    })
+    .await;
 }
 
 impl Repeated {
@@ -93,7 +108,8 @@ impl Shadow {
         self.waiting.borrow_mut().push_back(repeated);
         if !self.is_served.replace(true) {
             let (worker, shadow) = (Rc::clone(worker), Rc::clone(self));
-            tokio::task::spawn_local(async move { shadow.serve(&worker).await });
+            let (run, clock) = (Arc::clone(&self.run), worker.shared.clock);
+            tokio::task::spawn_local(count_busy(run, clock, async move { shadow.serve(&worker).await }));
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod command;
 
+use super::count_busy;
 use super::judge::told;
 use crate::backends::backend::Backend;
 use crate::backends::cleaning::abandon;
@@ -102,7 +103,7 @@ pub(crate) fn play(worker: &Rc<Worker>, copying: &Arc<Copying>) -> Arc<CopyStran
     copying.run.sessions.fetch_add(1, Ordering::Relaxed);
     let player = Player::new(worker, copying);
     let strand = Arc::clone(&player.strand);
-    tokio::task::spawn_local(player.play());
+    tokio::task::spawn_local(count_busy(Arc::clone(&copying.run), worker.shared.clock, player.play()));
     strand
 }
 

@@ -42,6 +42,7 @@ pub(super) const TABLES: &[Table] = &[
                 stat("queued_bytes", "INTEGER"),
                 stat("behind_ms", "INTEGER"),
                 stat("waited_ms", "INTEGER"),
+                stat("busy_ms", "INTEGER"),
                 stat("coverage_percent", "REAL"),
                 stat("verdict", "VARCHAR"),
                 stat("reasons", "VARCHAR"),
@@ -316,6 +317,7 @@ fn row(judged: &JudgedRun, behind_ms: u64, now_ms: u64) -> Vec<Value> {
         run.queued_bytes().into(),
         behind_ms.into(),
         (run.waited_us.load(Ordering::Relaxed) / 1000).into(),
+        (run.busy_ns.load(Ordering::Relaxed) / 1_000_000).into(),
         Value::Text(format!("{:.1}", judged.coverage.percent)),
         verdict.word.to_string().into(),
         verdict.reasons.join("; ").into(),
@@ -430,7 +432,13 @@ pub(super) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
         labels: vec![("rehearsal", run.plan.name.to_string())],
         value: behind_ms(stats, run) as f64 / 1e3,
     });
+    let busy = runs.iter().map(|run| Sample {
+        suffix: "",
+        labels: vec![("rehearsal", run.plan.name.to_string())],
+        value: run.busy_ns.load(Ordering::Relaxed) as f64 / 1e9,
+    });
     vec![
+        family("tidegate_rehearsal_busy_seconds_total", Counter, "How long the proxy's threads worked on what is repeated", busy.collect()),
         family(
             "tidegate_rehearsal_waited_seconds_total",
             Counter,
