@@ -78,7 +78,41 @@ fn plans(wanted: Wanted) -> BTreeMap<(ServerAddr, Lane), LanePlan> {
         if !check.peers.is_empty() {
             plan.settings.peers = Arc::clone(&check.peers);
         }
+        if !check.foreign.is_empty() {
+            plan.settings.foreign = Arc::clone(&check.foreign);
+        }
         plan.checks.push(check);
     }
     plans
+}
+
+#[cfg(test)]
+mod tests {
+    use topology::{CheckKind, Topology};
+
+    use super::*;
+    use crate::monitor::Account;
+    use crate::probe::ProbeSettings;
+
+    #[test]
+    fn channels_of_one_cluster_are_foreign_to_its_own_servers_only() {
+        let snapshot = crate::testing::snapshot(
+            r#"mysql_servers = ( { address="g", port=3306, hostgroup=10, max_replication_lag=9 },
+                 { address="a", port=3306, hostgroup=20 }, { address="b", port=3306, hostgroup=21 } )
+               mysql_galera_hostgroups = ( { writer_hostgroup=10, backup_writer_hostgroup=11, reader_hostgroup=12, offline_hostgroup=13 } )
+               mysql_replication_hostgroups = ( { writer_hostgroup=20, reader_hostgroup=21 } )
+               mysql_replication_channels = ( { writer_hostgroup=10, source_hostname="tidegate-east", source_port=6033 },
+                 { writer_hostgroup=20, channel_name="west", source_hostname="tidegate-west", source_port=6033, active=0 } )"#,
+        );
+        let mut topology = Topology::new();
+        topology.configure(&snapshot, 0);
+        let wanted = Wanted { checks: topology.checks(), account: Account::of(&snapshot), settings: ProbeSettings::of(&snapshot) };
+        let plans = plans(wanted);
+        for (host, expected) in [("g", ""), ("a", "west"), ("b", "west")] {
+            let plan = &plans[&(ServerAddr { host: host.into(), port: 3306 }, Lane::Background)];
+            assert!(plan.checks.iter().any(|check| check.kind == CheckKind::Lag), "{host}");
+            let expected: Arc<str> = expected.into();
+            assert_eq!(*plan.settings.foreign, [expected], "{host}");
+        }
+    }
 }

@@ -77,7 +77,8 @@ mod tests {
 
     fn check(kind: CheckKind, interval_ms: u64) -> Check {
         let server = crate::testing::server("db", 3306);
-        Check { addr: ServerAddr { host: "db".into(), port: 3306 }, server, kind, interval_ms, timeout_ms: 800, peers: Default::default() }
+        let addr = ServerAddr { host: "db".into(), port: 3306 };
+        Check { addr, server, kind, interval_ms, timeout_ms: 800, peers: Default::default(), foreign: Default::default() }
     }
 
     fn ms(count: u64) -> Duration {

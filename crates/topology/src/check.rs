@@ -20,6 +20,8 @@ pub struct Check {
     pub timeout_ms: u64,
     /// The servers of the cluster that it replicates in; empty where that is not asked for, or for a server in none.
     pub peers: Arc<[ServerAddr]>,
+    /// The channels of `mysql_replication_channels` that bring other clusters' writes to a cluster of this server; empty as above.
+    pub foreign: Arc<[Arc<str>]>,
 }
 
 /// The kind of a check: one statement, or one step of the protocol.

@@ -51,12 +51,13 @@ impl ClusterNeeds {
 pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap<ServerAddr, Facts>, now_ms: u64) -> Vec<Check> {
     let vars = &snapshot.vars;
     let mut all: BTreeMap<(ServerAddr, CheckKind), Check> = BTreeMap::new();
-    let peers = peers(clusters);
+    let (peers, foreign) = (peers(clusters), foreign(snapshot, clusters));
     let mut add = |server: &Arc<Server>, kind: CheckKind, (interval_ms, timeout_ms): (u64, u64)| {
         let addr = server.key.addr();
-        let peers = if matches!(kind, CheckKind::Lag | CheckKind::Sources) { peers.get(&addr).cloned() } else { None };
-        let peers = peers.unwrap_or_default();
-        let check = Check { addr: addr.clone(), server: Arc::clone(server), kind, interval_ms, timeout_ms, peers };
+        let reads_channels = matches!(kind, CheckKind::Lag | CheckKind::Sources);
+        let peers = peers.get(&addr).filter(|_| reads_channels).cloned().unwrap_or_default();
+        let foreign = foreign.get(&addr).filter(|_| reads_channels).cloned().unwrap_or_default();
+        let check = Check { addr: addr.clone(), server: Arc::clone(server), kind, interval_ms, timeout_ms, peers, foreign };
         let known = all.entry((addr, kind)).or_insert_with(|| check.clone());
         known.interval_ms = known.interval_ms.min(check.interval_ms);
     };
@@ -116,6 +117,19 @@ fn peers(clusters: &[Cluster]) -> BTreeMap<ServerAddr, Arc<[ServerAddr]>> {
         peers.extend(members.iter().map(|addr| (addr.clone(), Arc::clone(&members))));
     }
     peers
+}
+
+/// Of each server, the listed channels of its clusters, active or not. Another cluster may use the same names within.
+fn foreign(snapshot: &Snapshot, clusters: &[Cluster]) -> BTreeMap<ServerAddr, Arc<[Arc<str>]>> {
+    let mut foreign: BTreeMap<ServerAddr, Vec<Arc<str>>> = BTreeMap::new();
+    for channel in &snapshot.channels {
+        for cluster in clusters.iter().filter(|cluster| cluster.group.writer == channel.writer) {
+            for addr in cluster.members.keys() {
+                foreign.entry(addr.clone()).or_default().push(Arc::clone(&channel.name));
+            }
+        }
+    }
+    foreign.into_iter().map(|(addr, names)| (addr, names.into())).collect()
 }
 
 /// Rows of servers that were found in replication clusters. Only a lag check tells how far they are behind; other kinds say it themselves.

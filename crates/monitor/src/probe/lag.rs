@@ -252,6 +252,7 @@ mod tests {
         let hosts = |rows: &[&[Option<&str>]]| {
             running(&Rows::of(columns, rows), &settings).iter().map(|s| s.addr.host.to_string()).collect::<Vec<_>>()
         };
+        assert_eq!(running(&Rows::of(columns, &[&one]), &ProbeSettings::default()).len(), 1, "nothing is listed for its cluster");
         let far = row("Far", "e", "Yes");
         assert_eq!(hosts(&[&one, &two, &stopped, &group, &far]), ["a", "b"]);
         assert_eq!(hosts(&[]), [] as [&str; 0]);

@@ -36,7 +36,7 @@ pub(crate) struct ProbeSettings {
     pub(crate) heartbeat_table: Arc<str>,
     /// `monitor_replication_channel`: the channel whose lag counts, or empty.
     pub(crate) channel: Arc<str>,
-    /// `mysql_replication_channels`: channels that bring what other clusters wrote.
+    /// `mysql_replication_channels`: channels that bring other clusters' writes to a cluster of the server.
     pub(crate) foreign: Arc<[Arc<str>]>,
     /// The servers of the cluster that the server replicates in.
     pub(crate) peers: Peers,
@@ -46,13 +46,13 @@ pub(crate) struct ProbeSettings {
 pub(crate) type Peers = Arc<[ServerAddr]>;
 
 impl ProbeSettings {
+    /// What is the same for all servers.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let vars = &snapshot.vars;
         Self {
-            foreign: snapshot.channels.iter().map(|channel| Arc::clone(&channel.name)).collect(),
             heartbeat_table: vars.monitor_replication_lag_use_percona_heartbeat.as_str().into(),
             channel: vars.monitor_replication_channel.as_str().into(),
-            peers: Peers::default(),
+            ..Self::default()
         }
     }
 
