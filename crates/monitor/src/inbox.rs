@@ -1,6 +1,8 @@
-//! Traffic's signals until the monitor's thread takes them: merged and bounded. A caller never waits for longer than an insertion.
+//! Traffic's signals until the monitor's thread takes them: merged, bounded and in order. A caller waits for an insertion at most.
+//!
+//! INVARIANT: of signals that contradict each other, such as a failed connect and a recovery, the last one is taken last.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use model::fleet::{Signal, SignalKind};
@@ -21,25 +23,35 @@ pub(crate) enum Taken {
     Dropped,
 }
 
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Each signal with its turn: that of its last report.
+    turns: HashMap<(ServerAddr, HostgroupId, SignalKind), u64>,
+    next_turn: u64,
+}
+
 /// See the module. One a process.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    waiting: Mutex<HashSet<(ServerAddr, HostgroupId, SignalKind)>>,
+    waiting: Mutex<Waiting>,
     filled: Notify,
 }
 
 impl Inbox {
-    /// Queues a signal, unless the same one waits already.
+    /// Queues a signal. One that waits already moves to the end.
     pub(crate) fn put(&self, signal: Signal) -> Taken {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let signal = (signal.server, signal.hostgroup, signal.kind);
-        if waiting.contains(&signal) {
+        let turn = waiting.next_turn;
+        waiting.next_turn += 1;
+        if let Some(known) = waiting.turns.get_mut(&signal) {
+            *known = turn;
             return Taken::Merged;
         }
-        if waiting.len() >= SIGNALS_MAX {
+        if waiting.turns.len() >= SIGNALS_MAX {
             return Taken::Dropped;
         }
-        waiting.insert(signal);
+        waiting.turns.insert(signal, turn);
         drop(waiting);
         self.filled.notify_one();
         Taken::New
@@ -50,10 +62,12 @@ impl Inbox {
         self.filled.notified().await;
     }
 
-    /// Everything that waits.
+    /// Everything that waits, in the order of the last reports.
     pub(crate) fn take(&self) -> Vec<Signal> {
         let waiting = std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner));
-        waiting.into_iter().map(|(server, hostgroup, kind)| Signal { server, hostgroup, kind }).collect()
+        let mut signals: Vec<_> = waiting.turns.into_iter().collect();
+        signals.sort_unstable_by_key(|(_, turn)| *turn);
+        signals.into_iter().map(|((server, hostgroup, kind), _)| Signal { server, hostgroup, kind }).collect()
     }
 }
 
@@ -76,5 +90,17 @@ mod tests {
         }
         assert_eq!((inbox.put(signal(4_097)), inbox.put(signal(1))), (Taken::Dropped, Taken::Merged));
         assert_eq!(inbox.take().len(), 4_096);
+    }
+
+    #[test]
+    fn signals_are_taken_in_the_order_of_their_last_reports() {
+        use SignalKind::{ConnectFailed, Recovered};
+        for kinds in [[ConnectFailed, Recovered], [Recovered, ConnectFailed]] {
+            let inbox = Inbox::default();
+            for kind in [kinds[1], kinds[0], kinds[1]] {
+                inbox.put(Signal { kind, ..signal(1) });
+            }
+            assert_eq!(inbox.take().into_iter().map(|signal| signal.kind).collect::<Vec<_>>(), kinds);
+        }
     }
 }
