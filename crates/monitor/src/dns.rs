@@ -161,7 +161,13 @@ enum Plan {
 impl Resolver {
     /// New settings apply to old entries too.
     pub(crate) fn configure(&self, settings: DnsSettings) {
+        let mut known = lock(&self.known);
         *lock(&self.settings) = settings;
+        if settings.ttl.is_zero() {
+            // The rest goes once `moved` has reported that these addresses no longer count as gone.
+            known.retain(|_, known| !known.gone.is_empty());
+            known.values_mut().for_each(|known| known.past.clear());
+        }
     }
 
     /// The addresses of a name, at least one. IP addresses stand for themselves.
@@ -226,7 +232,8 @@ impl Resolver {
     pub(crate) fn moved(&self, now: Instant) -> Vec<Moved> {
         let settings = *lock(&self.settings);
         let mut moved = Vec::new();
-        for (host, known) in lock(&self.known).iter_mut().filter(|(_, known)| !known.past.is_empty() || !known.gone.is_empty()) {
+        let mut all = lock(&self.known);
+        for (host, known) in all.iter_mut().filter(|(_, known)| !known.past.is_empty() || !known.gone.is_empty()) {
             let gone = known.gone(now, settings.patience(known.longest_absence));
             if gone != known.gone {
                 let newly = gone.iter().copied().filter(|address| !known.gone.contains(address)).collect();
@@ -234,13 +241,16 @@ impl Resolver {
                 moved.push(Moved { host: Arc::clone(host), addresses: Arc::clone(&known.addresses), gone, newly });
             }
         }
+        if settings.ttl.is_zero() {
+            all.clear();
+        }
         moved
     }
 
     fn plan(&self, host: &str, now: Instant) -> Plan {
         let ttl = lock(&self.settings).ttl;
         let known = lock(&self.known);
-        let Some(known) = known.get(host) else { return Plan::LookUp(None) };
+        let Some(known) = known.get(host).filter(|_| !ttl.is_zero()) else { return Plan::LookUp(None) };
         if known.is_doubted || now.saturating_duration_since(known.since) >= ttl {
             Plan::LookUp(Some(Arc::clone(&known.addresses)))
         } else {
@@ -284,11 +294,12 @@ impl Resolver {
 
     fn remember(&self, host: &Arc<str>, addresses: Vec<IpAddr>, now: Instant) -> Arc<[IpAddr]> {
         let addresses: Arc<[IpAddr]> = addresses.into();
+        // The settings are read under the lock of the entries: none is added after `configure` has cleared them.
+        let mut known = lock(&self.known);
         let settings = *lock(&self.settings);
         if settings.ttl.is_zero() {
             return addresses;
         }
-        let mut known = lock(&self.known);
         if known.len() >= NAMES_MAX {
             known.retain(|_, known| !known.gone.is_empty());
         }
@@ -550,6 +561,27 @@ mod tests {
         let resolver = resolver(0, None);
         known(&resolver, "db");
         assert_eq!(resolver.plan("db", Instant::now()), Plan::LookUp(None));
+    }
+
+    #[test]
+    fn a_ttl_that_becomes_zero_forgets_all_addresses() {
+        let resolver = resolver(300, Some(3));
+        let without = DnsSettings { ttl: Duration::ZERO, refresh: None, queue_max: 16 };
+        known(&resolver, "db");
+        resolver.configure(without);
+        resolver.remember(&"db".into(), vec![NEW], Instant::now());
+        assert_eq!(resolver.find("db"), None, "each connect looks the name up");
+        assert!(resolver.stands_for("db", NEW) && lock(&resolver.known).is_empty());
+        resolver.configure(DnsSettings { ttl: Duration::from_secs(300), refresh: Some(Duration::from_secs(3)), queue_max: 16 });
+        assert_eq!(told(&resolver, &[OLD, NEW, NEW, NEW, NEW]), [(4, vec![OLD])]);
+        resolver.configure(without);
+        assert_eq!(resolver.find("db"), None);
+        let moved = resolver.moved(Instant::now());
+        assert_eq!(
+            moved.into_iter().map(|moved| (moved.gone, moved.newly)).collect::<Vec<_>>(),
+            [(Vec::<IpAddr>::new(), Vec::<IpAddr>::new())]
+        );
+        assert!(lock(&resolver.known).is_empty());
     }
 
     #[test]
