@@ -9,6 +9,7 @@ mod lasting;
 use std::collections::VecDeque;
 
 use model::fleet::SignalKind;
+use model::snapshot::RoleKind;
 use serde::{Deserialize, Serialize};
 
 use crate::gtids::GtidSet;
@@ -49,7 +50,7 @@ pub(crate) struct Track<T> {
     pub timeouts: u32,
     /// Errors and nonsense since the last good answer.
     pub failed: u32,
-    /// The monitor's user was refused last time.
+    /// The monitor's user was refused since the last good answer.
     pub is_denied: bool,
     /// Why the last check failed, if it did.
     pub failure: Option<ProbeError>,
@@ -212,6 +213,8 @@ pub(crate) struct Facts {
     pub reports: Vec<(SignalKind, u64)>,
     /// Traffic saw a connection break or fail since the last good answer.
     pub is_broken: bool,
+    /// The last ping or role check was refused: the server lives, and its state is unknown.
+    pub refuses: bool,
     /// When a check last found its port closed or its connection broken, ms.
     pub unreachable_ms: Option<u64>,
     /// It was lost, and no good answer came since.
@@ -267,6 +270,9 @@ impl Facts {
         let is_good = seen.error().is_none();
         if matches!(seen.error(), Some(ProbeError::Unreachable(_) | ProbeError::Closed(_))) {
             self.unreachable_ms = Some(now_ms);
+        }
+        if !seen.is_aside() && !matches!(seen, Observation::BufferPool(_)) {
+            self.refuses = matches!(seen.error(), Some(ProbeError::Denied(_)));
         }
         let loss = Loss { unreachable_ms: self.unreachable_ms, is_lost: self.is_lost };
         match seen {
@@ -345,8 +351,18 @@ impl Facts {
         troubles.unreachable >= needed
     }
 
+    /// Whether a ping or role check was refused and has had no good answer since. It may be down by now: see `refuses`.
     pub(crate) fn is_denied(&self) -> bool {
         self.ping.is_denied || self.read_only.is_denied || self.galera.is_denied || self.group.is_denied || self.aurora.is_denied
+    }
+
+    /// Forgets refusals of role checks that no cluster of the server makes any more; `kinds` are those of its clusters.
+    pub(crate) fn forget_refusals(&mut self, kinds: &[&RoleKind]) {
+        let is_made = |is_kind: fn(&RoleKind) -> bool| kinds.iter().any(|kind| is_kind(kind));
+        self.read_only.is_denied &= is_made(|kind| matches!(kind, RoleKind::Replication(_)));
+        self.galera.is_denied &= is_made(|kind| matches!(kind, RoleKind::Galera));
+        self.group.is_denied &= is_made(|kind| matches!(kind, RoleKind::GroupReplication));
+        self.aurora.is_denied &= is_made(|kind| matches!(kind, RoleKind::Aurora(_)));
     }
 
     /// That it takes no connections, in its own words, if this is how the last check of its role failed.

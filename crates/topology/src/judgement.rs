@@ -182,7 +182,7 @@ pub(crate) fn outage(facts: &Facts, troubles: Troubles, max_timeouts: u32, may_w
     const FAILED_AFTER: u32 = 2;
     if facts.is_down(troubles) || troubles.unreachable + troubles.failed >= FAILED_AFTER {
         return Some(match troubles.unreachable > 0 {
-            true if facts.is_denied() => (Outage::Down, NOT_KNOWN.to_owned()),
+            true if facts.refuses => (Outage::Down, NOT_KNOWN.to_owned()),
             true => (Outage::Down, facts.closed().unwrap_or_else(|| "it cannot be reached".to_owned())),
             false => (Outage::Stated, "its check fails".to_owned()),
         });

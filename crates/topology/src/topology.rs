@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::fleet::{Layout, Placement, Signal, SignalKind, UnderWay};
-use model::snapshot::{ReadWriteSplit, RoleGroup, Server, ServerStatus, Snapshot, UserSplit};
+use model::snapshot::{ReadWriteSplit, RoleGroup, RoleKind, Server, ServerStatus, Snapshot, UserSplit};
 use model::{HostgroupId, ServerAddr};
 
 use crate::check::{Check, CheckKind};
@@ -185,6 +185,9 @@ impl Topology {
         }
         self.splits = splits(snapshot);
         self.find_places();
+        if is_watching {
+            self.forget_refusals();
+        }
         if is_watching != was_watching {
             lasting.into_iter().for_each(|index| self.tell_of_watch(index));
         }
@@ -494,6 +497,17 @@ impl Topology {
         }
         self.places = places;
         self.are_checks_changed = true;
+    }
+
+    /// A refusal counts no more once the server is in no cluster that makes the check.
+    fn forget_refusals(&mut self) {
+        for (addr, places) in &self.places {
+            let clusters = places.clusters.iter().filter_map(|index| self.clusters.get(*index));
+            let kinds: Vec<&RoleKind> = clusters.map(|cluster| &cluster.group.kind).collect();
+            if let Some(facts) = self.known.facts.get_mut(addr) {
+                facts.forget_refusals(&kinds);
+            }
+        }
     }
 
     /// The clusters that a server is a member of, by position.

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Fleet, REPLICATION, addr, read_only, unreachable};
+use common::{Fleet, REPLICATION, addr, group_replication, read_only, unreachable};
 use model::HostgroupId;
 use model::fleet::SignalKind;
 use topology::{Observation, Order, ProbeError};
@@ -665,6 +665,36 @@ fn who_refused_the_monitor_is_told_of_when_it_does_so_no_more() {
     assert_eq!(fleet.events(), ["suspicion b >unknown"]);
     fleet.pass(1_000).see("b", read_only(true)).pass(1_000).see("b", read_only(true));
     assert_eq!(fleet.events(), ["suspicion b unknown>known"]);
+}
+
+/// A server that was full, and then crashed.
+#[test]
+fn who_refused_the_monitor_and_died_since_is_told_of_as_dead() {
+    for refusals in [1, 3] {
+        let mut fleet = settled();
+        for _ in 0..refusals {
+            let refused = || ProbeError::Denied("1040: too many connections".to_owned());
+            fleet.pass(1_000).see("b", Observation::Ping(Err(refused()))).see("b", Observation::ReadOnly(Err(refused())));
+        }
+        fleet.pass(1_000);
+        down(&mut fleet, "b");
+        let whys = fleet.whys();
+        assert!(whys.iter().any(|why| why.contains("cannot be reached")), "{whys:?}");
+        assert!(!whys.iter().any(|why| why.contains("refuses")), "{whys:?}");
+    }
+}
+
+#[test]
+fn refusals_of_checks_that_are_made_no_more_do_not_count() {
+    let refused = || ProbeError::Denied("1045: no".to_owned());
+    let mut fleet = Fleet::new(&group_replication(1, 0));
+    fleet.see("b", Observation::Group(Err(refused())));
+    let told = "suspicion b >unknown".to_owned();
+    assert!(fleet.events().contains(&told));
+    fleet.configure(REPLICATION);
+    fleet.events();
+    fleet.pass(1_000).see("b", Observation::ReadOnly(Err(refused())));
+    assert!(fleet.events().contains(&told));
 }
 
 /// A server that the operator moves meanwhile counts as new; the others keep their place.

@@ -157,7 +157,7 @@ impl Cluster {
                 UnderWay::Severed => "it does not answer",
                 UnderWay::MayFinish | UnderWay::EndsAfterGrace => "it cannot be reached",
             };
-            seat.why = if facts.is_some_and(Facts::is_denied) {
+            seat.why = if facts.is_some_and(|facts| facts.refuses) {
                 NOT_KNOWN.to_owned()
             } else {
                 facts.and_then(Facts::closed).unwrap_or_else(|| found().to_owned())

@@ -43,6 +43,7 @@ impl Facts {
             sources: self.sources.kept(),
             giving_since_ms: self.giving_since_ms,
             is_broken: self.is_broken,
+            refuses: self.refuses,
             unreachable_ms: self.unreachable_ms,
             is_lost: self.is_lost,
             ..Self::default()
@@ -60,6 +61,7 @@ impl Facts {
             rds: self.rds.gist(|_| ()),
             sources: self.sources.gist(|_| ()),
             is_broken: self.is_broken,
+            refuses: self.refuses,
             unreachable_ms: self.unreachable_ms,
             is_lost: self.is_lost,
             ..Self::default()
