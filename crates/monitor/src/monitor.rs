@@ -624,12 +624,20 @@ impl AddressBook for Monitor {
 const MEMBERS_OF_AN_ADDRESS: usize = 16;
 
 impl Core {
-    /// A member reported its UUID at this address.
+    /// A member reported its UUID at this address. A configured address is kept if it also answers at one that was found.
     fn learn_member(&mut self, uuid: &str, addr: &ServerAddr) {
+        let known = self.members.get(uuid).filter(|known| *known != addr);
+        if known.is_some_and(|known| self.is_configured(known) && !self.is_configured(addr)) {
+            return;
+        }
         if !self.members.contains_key(uuid) && self.members.values().filter(|known| *known == addr).count() >= MEMBERS_OF_AN_ADDRESS {
             self.members.retain(|_, known| known != addr);
         }
         self.members.insert(uuid.to_owned(), addr.clone());
+    }
+
+    fn is_configured(&self, addr: &ServerAddr) -> bool {
+        self.snapshot.hostgroups.values().flat_map(|hostgroup| &hostgroup.servers).any(|row| row.key.addr() == *addr)
     }
 
     /// Drops the values of servers that left the layout.
@@ -670,5 +678,25 @@ pub(crate) fn error_text(error: &ProbeError, timeout_ms: u64) -> String {
     match error {
         ProbeError::Timeout => format!("timeout: no answer within {timeout_ms} ms"),
         error => error.text().unwrap_or_default().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configured_address_of_a_member_wins() {
+        let addr = |host: &str| ServerAddr { host: host.into(), port: 3306 };
+        let snapshot = crate::testing::snapshot("mysql_servers = ( { address=\"10.0.0.2\", port=3306, hostgroup=1 } )");
+        let mut core = Core { snapshot, ..Core::default() };
+        for host in ["db2", "10.0.0.2", "db2"] {
+            core.learn_member("u2", &addr(host));
+        }
+        assert_eq!(core.members["u2"], addr("10.0.0.2"));
+        for host in ["db3", "db4"] {
+            core.learn_member("u3", &addr(host));
+        }
+        assert_eq!(core.members["u3"], addr("db4"), "neither is configured");
     }
 }

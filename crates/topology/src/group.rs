@@ -158,7 +158,7 @@ fn counting_word<'a>(scene: Scene<'_>, addr: &ServerAddr, facts: &'a Facts) -> O
 }
 
 fn is_in(view: &GroupView, addr: &ServerAddr) -> bool {
-    view.members.iter().any(|(name, state)| name == addr && matches!(&**state, "ONLINE" | "RECOVERING"))
+    view.members.iter().any(|(name, state)| name.is_same(addr) && matches!(&**state, "ONLINE" | "RECOVERING"))
 }
 
 fn max_timeouts(scene: Scene<'_>) -> u32 {
@@ -242,17 +242,46 @@ fn words(view: &GroupView, troubles: Troubles) -> String {
     text.trim_end().to_owned()
 }
 
-/// The members that viable members name. None if a server that answers is missing from its own view under its configured address: new names
-/// cannot be told from other names of known members.
+/// The members that viable members name. None while a configured member has not been asked, or if one that answers is missing from its own
+/// view under its configured address: new names cannot be told from other names of known members then.
 pub(crate) fn named(scene: Scene<'_>) -> Option<BTreeSet<ServerAddr>> {
+    let is_asked = |addr: &ServerAddr| scene.facts.get(addr).is_some_and(|facts| facts.group.is_asked());
+    if scene.members.iter().any(|(addr, member)| !member.configured.is_empty() && member.is_checked() && !is_asked(addr)) {
+        return None;
+    }
+    let asked = asked_at(scene);
     let mut names = BTreeSet::new();
-    for (addr, _, facts) in scene.known() {
+    for (addr, member, facts) in scene.known() {
         let Some(view) = facts.group.last.as_ref().filter(|view| view.viable && !facts.group.is_troubled()) else { continue };
-        let is_named = view.members.iter().any(|(name, _)| name == addr);
-        if !is_named && !view.members.is_empty() {
+        let seen: BTreeSet<&ServerAddr> = view.members.iter().map(|(name, _)| known_as(scene, &asked, view, name)).collect();
+        if !seen.is_empty() && !seen.contains(addr) {
+            // A server that was found under another name of a member is not named, so it leaves.
+            if member.configured.is_empty() {
+                continue;
+            }
             return None;
         }
-        names.extend(view.members.iter().map(|(name, _)| name.clone()));
+        names.extend(seen.into_iter().cloned());
     }
     Some(names)
+}
+
+/// The address at which each member was asked, by UUID. If there are two, the configured one.
+fn asked_at<'a>(scene: Scene<'a>) -> BTreeMap<&'a str, &'a ServerAddr> {
+    let mut asked: BTreeMap<&'a str, &'a ServerAddr> = BTreeMap::new();
+    for (addr, member, facts) in scene.known() {
+        let Some(view) = facts.group.last.as_ref().filter(|view| !view.uuid.is_empty()) else { continue };
+        let known = asked.entry(view.uuid.as_str()).or_insert(addr);
+        if !member.configured.is_empty() {
+            *known = addr;
+        }
+    }
+    asked
+}
+
+/// The address of the member that `view` calls `name`: where a member with its UUID was asked, else a member's own spelling of the name.
+fn known_as<'a>(scene: Scene<'a>, asked: &BTreeMap<&'a str, &'a ServerAddr>, view: &'a GroupView, name: &'a ServerAddr) -> &'a ServerAddr {
+    let uuid = view.uuids.iter().find(|(_, addr)| *addr == name).map(|(uuid, _)| uuid.as_str());
+    let by_uuid = uuid.and_then(|uuid| asked.get(uuid).copied());
+    by_uuid.or_else(|| scene.members.keys().find(|addr| addr.is_same(name))).unwrap_or(name)
 }

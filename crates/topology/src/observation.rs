@@ -1,6 +1,6 @@
 //! The results of the monitor's checks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::ServerAddr;
 use serde::{Deserialize, Serialize};
@@ -228,6 +228,12 @@ pub struct GroupView {
     pub view_id: String,
     /// The group that it is in; None while it is in none that can commit.
     pub identity: Option<Identity>,
+    /// The UUID of the member that was asked; empty if it is in no group.
+    #[serde(default)]
+    pub uuid: String,
+    /// The members by UUID, with their addresses in `members`. A member may have other names in the group than in the configuration.
+    #[serde(default)]
+    pub uuids: BTreeMap<String, ServerAddr>,
 }
 
 /// An Aurora instance's view of its cluster: `information_schema.replica_host_status`.

@@ -184,6 +184,7 @@ fn members_that_are_found_are_reached_like_those_with_a_port() {
       mysql_group_replication_hostgroups = ( { writer_hostgroup=1, backup_writer_hostgroup=2, reader_hostgroup=3, offline_hostgroup=4,
         active=1 } )";
     let mut fleet = Fleet::new(text);
+    fleet.see("/run/a:0", Observation::Group(Err(unreachable())));
     fleet.see("b", group(|view| view.members.push((addr("d"), "ONLINE".to_owned()))));
     let checks = fleet.topology.checks();
     let found = checks.iter().find(|check| check.addr == addr("d")).unwrap();
@@ -196,6 +197,51 @@ fn members_with_other_names_in_the_group_are_not_found_twice() {
     let mut fleet = settled();
     let named = |view: &mut GroupView| view.members = ["n1", "n2", "n3"].map(|name| (addr(name), "ONLINE".to_owned())).to_vec();
     fleet.pass(5_000).see("b", group(named));
+    assert_eq!(fleet.checks().len(), 3);
+    let in_capitals = |view: &mut GroupView| view.members = ["A", "B", "C"].map(|name| (addr(name), "ONLINE".to_owned())).to_vec();
+    let mut fleet = settled();
+    fleet.pass(5_000).see("b", group(in_capitals));
+    assert_eq!(fleet.checks().len(), 3, "letter case counts for nothing");
+}
+
+/// The answer of the member with this UUID, which knows the others under these names.
+fn knows(uuid: &str, names: [&str; 3]) -> Observation {
+    group(|view| {
+        view.members = names.map(|name| (addr(name), "ONLINE".to_owned())).to_vec();
+        view.uuids = ["u1", "u2", "u3"].map(str::to_owned).into_iter().zip(names.map(addr)).collect();
+        view.uuid = uuid.to_owned();
+    })
+}
+
+/// The monitor learns a member's address here when the member is first asked.
+#[test]
+fn members_with_other_names_are_not_found_while_the_proxy_starts() {
+    for order in [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]] {
+        let mut fleet = Fleet::new(&group_replication(1, 0));
+        let mut names = ["n1", "n2", "n3"];
+        for member in order {
+            let index = ["a", "b", "c"].iter().position(|name| *name == member).unwrap();
+            names[index] = member;
+            fleet.see(member, knows(["u1", "u2", "u3"][index], names));
+            assert_eq!(fleet.checks().len(), 3, "{order:?} {member}");
+        }
+        let mut upgraded = fleet.upgraded(&group_replication(1, 0));
+        upgraded.see("b", knows("u2", ["n1", "b", "n3"]));
+        assert_eq!(upgraded.checks().len(), 3, "{order:?}: the new process learns the addresses again");
+    }
+}
+
+#[test]
+fn a_member_that_was_found_under_another_name_leaves_once_its_own_address_answers() {
+    let mut fleet = Fleet::new(&group_replication(1, 0));
+    fleet.see("c", Observation::Group(Err(ProbeError::Timeout)));
+    fleet.see("a", knows("u1", ["a", "n2", "n3"])).see("b", knows("u2", ["a", "b", "n3"]));
+    assert!(fleet.checks().contains_key("n3:3306"), "nobody knows who it is");
+    fleet.pass(100).see("n3", knows("u3", ["a", "b", "n3"])).see("c", knows("u3", ["a", "b", "c"]));
+    for (member, uuid) in [("a", "u1"), ("b", "u2"), ("n3", "u3"), ("c", "u3")] {
+        fleet.pass(5_000).see(member, knows(uuid, ["a", "b", "c"]));
+    }
+    assert!(!fleet.checks().contains_key("n3:3306"), "{:?}", fleet.checks());
     assert_eq!(fleet.checks().len(), 3);
 }
 

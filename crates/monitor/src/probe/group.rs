@@ -120,6 +120,8 @@ pub(crate) fn view(group: &Group, known: &HashMap<String, ServerAddr>) -> GroupV
         members: group.members.iter().map(|member| (addr(member), member.state.clone())).collect(),
         view_id: group.view_id.clone(),
         identity: Identity::new(&group.name).filter(|_| viable),
+        uuid: group.me.clone(),
+        uuids: group.members.iter().map(|member| (member.id.clone(), addr(member))).collect(),
     }
 }
 
@@ -205,6 +207,7 @@ mod tests {
         let seen = view(&three(["ONLINE", "ONLINE", "ONLINE"]), &known);
         assert_eq!(seen.primary, Some(ServerAddr { host: "10.0.0.1".into(), port: 3306 }));
         assert_eq!(seen.members[1].0, ServerAddr { host: "db".into(), port: 2 });
+        assert_eq!((&*seen.uuid, &seen.uuids["a"], &seen.uuids["b"]), ("b", &seen.members[0].0, &seen.members[1].0));
     }
 
     #[test]

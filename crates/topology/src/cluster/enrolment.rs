@@ -65,7 +65,7 @@ impl Cluster {
     /// Adds a server that was found.
     fn find(&mut self, addr: ServerAddr) -> Option<Enrolment> {
         let like = like(&self.group, &self.members)?;
-        if self.members.contains_key(&addr) || self.members.len() >= MAX_MEMBERS {
+        if self.members.keys().any(|known| known.is_same(&addr)) || self.members.len() >= MAX_MEMBERS {
             return None;
         }
         let member = Member::found(&self.group, &addr, like, &self.found_like);

@@ -254,6 +254,8 @@ pub(crate) fn secondary() -> GroupView {
         members: ["a", "b", "c"].map(|name| (addr(name), "ONLINE".to_owned())).to_vec(),
         view_id: "1".to_owned(),
         identity: None,
+        uuid: String::new(),
+        uuids: BTreeMap::new(),
     }
 }
 
