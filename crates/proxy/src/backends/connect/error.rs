@@ -18,20 +18,27 @@ pub(crate) enum ConnectError {
     Lacks(String),
     /// It answered `init_connect` with an error: another user may be allowed what this one is not.
     InitConnect(ServerError),
-    /// TLS was refused, on either side. It concerns the user alone who has parameters of its own.
+    /// TLS was refused, on either side, or its files cannot be used. It concerns the user alone who has parameters of its own.
     Tls(String),
     /// The server refused this user.
     Login(ServerError),
     /// The user has as many connections there as the server lets it have.
     UsedUp(ServerError),
-    /// The configuration does not allow this login.
+    /// The user's login to this server cannot be made. Another server may want another plugin, or have another key.
     Impossible(String),
+    /// The proxy does not know the user's password, so the user cannot log in to any server.
+    NoSecret(String),
 }
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Server(text) | Self::Unfit(text) | Self::Lacks(text) | Self::Tls(text) | Self::Impossible(text) => f.write_str(text),
+            Self::Server(text)
+            | Self::Unfit(text)
+            | Self::Lacks(text)
+            | Self::Tls(text)
+            | Self::Impossible(text)
+            | Self::NoSecret(text) => f.write_str(text),
             Self::InitConnect(error) => write!(f, "init_connect failed: {error}"),
             Self::Closed(error) | Self::Login(error) | Self::UsedUp(error) => error.fmt(f),
         }

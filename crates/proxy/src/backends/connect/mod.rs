@@ -309,7 +309,7 @@ async fn log_in(
         let mut payload = Vec::new();
         SslRequest { capabilities: caps, max_packet: MAX_PACKET, collation }.write(&mut payload);
         login.exchange().send(&payload).await?;
-        let connection = tls::client(&worker.shared.client_tls, &server.config(), &lane.user.name).map_err(ConnectError::Impossible)?;
+        let connection = tls::client(&worker.shared.client_tls, &server.config(), &lane.user.name).map_err(ConnectError::Tls)?;
         login.link.stream_mut().connect_tls(connection).await.map_err(|e| match ConnectError::from(e) {
             ConnectError::Server(text) => ConnectError::Server(format!("TLS: {text}")),
             refused => refused,
@@ -390,7 +390,7 @@ async fn prove(
         (_, Some(clear), _) => ClientSecret::Clear(clear),
         (_, None, Some(sha1)) => ClientSecret::Sha1(sha1),
         _ => {
-            return Err(ConnectError::Impossible(
+            return Err(ConnectError::NoSecret(
                 "the proxy has only a hash of the password: store the password in clear text, or let a client log in first".into(),
             ));
         }
@@ -451,7 +451,7 @@ pub(crate) async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Resu
         Ok(proven) => proven,
         Err(e) => {
             // At the user's limit some servers count it twice.
-            if matches!(e, ConnectError::Login(_) | ConnectError::UsedUp(_) | ConnectError::Impossible(_)) {
+            if matches!(e, ConnectError::Login(_) | ConnectError::UsedUp(_) | ConnectError::Impossible(_) | ConnectError::NoSecret(_)) {
                 core.server.info.refused_change_user();
             }
             return Err(e);
@@ -481,7 +481,7 @@ pub(crate) fn counted<T>(worker: &Worker, server: &ServerShared, lane: &LaneKey,
         Err(ConnectError::Server(text) | ConnectError::Unfit(text) | ConnectError::Lacks(text) | ConnectError::Tls(text)) => {
             (codes::CONN_HOST_ERROR, text.as_bytes())
         }
-        Err(ConnectError::Impossible(text)) => (codes::ACCESS_DENIED, text.as_bytes()),
+        Err(ConnectError::Impossible(text) | ConnectError::NoSecret(text)) => (codes::ACCESS_DENIED, text.as_bytes()),
     };
     let key = error_key(&server.key, &lane.user.name, &[], code);
     worker.meter.count_error(key, None, text, worker.clock.now_ms());

@@ -445,10 +445,16 @@ impl HostgroupPool {
                 self.release_new(worker, whose, backend);
             }
             Err(ConnectError::Login(e)) => {
-                warn(worker, server, &format!("login to {} as '{}' was refused: {e}", server.key, lane.key.user.name));
-                self.fail(worker, lane, whose, || AcquireError::Refused(e.clone()));
+                if self.refuse(worker, server, lane, &format!("the login was refused: {e}"), before.of_lane) {
+                    self.fail(worker, lane, whose, || AcquireError::Refused(e.clone()));
+                }
             }
             Err(ConnectError::Impossible(text)) => {
+                if self.refuse(worker, server, lane, &text, before.of_lane) {
+                    self.fail(worker, lane, whose, || AcquireError::Impossible(text.clone()));
+                }
+            }
+            Err(ConnectError::NoSecret(text)) => {
                 warn(worker, server, &format!("cannot log in to {} as '{}': {text}", server.key, lane.key.user.name));
                 self.fail(worker, lane, whose, || AcquireError::Impossible(text.clone()));
             }
@@ -613,6 +619,42 @@ fn too_late(worker: &Worker, server: &ServerShared, limit: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bed;
+    use crate::hostgroups::pool::Wish;
+    use model::HostgroupId;
+    use session_state::class::{Class, LaneKey};
+    use tokio::task::LocalSet;
+    use wire::flags::Capabilities;
+
+    /// A session waits as long as one server is left that has not refused its lane. The error is told when none is.
+    #[tokio::test]
+    async fn a_login_that_one_server_refuses_is_tried_on_the_others() {
+        let denied = || ServerError { code: codes::ACCESS_DENIED, sqlstate: *b"28000", message: b"Access denied".to_vec() };
+        // Each error, and how many sessions wait when one server of two has answered with it, and when both have.
+        let cases: [(&str, fn(ServerError) -> ConnectError, [usize; 2]); 3] = [
+            ("refused", ConnectError::Login, [1, 0]),
+            ("impossible", |e| ConnectError::Impossible(e.to_string()), [1, 0]),
+            ("no password is known", |e| ConnectError::NoSecret(e.to_string()), [0, 0]),
+        ];
+        for (case, error, left) in cases {
+            LocalSet::new()
+                .run_until(async {
+                    let snapshot = bed::snapshot(&[(0, "a"), (0, "b")], "mysql_users = ( { username=\"u\" } )");
+                    let worker = bed::worker(Arc::clone(&snapshot));
+                    let pool = worker.pool(HostgroupId(0));
+                    let user = Arc::clone(&snapshot.users["u"]);
+                    let lane = pool.lane(&worker, &LaneKey { hostgroup: HostgroupId(0), user, class: Class::of(Capabilities::default()) });
+                    let now_us = worker.shared.clock.now_us();
+                    let _waiting = pool.enqueue(&worker, &lane, Wish::default(), now_us, u64::MAX);
+                    for (server, left) in pool.servers().iter().zip(left) {
+                        let before = PriorRefusals { of_user: 0, of_lane: 0 };
+                        pool.connected(&worker, server, &lane, &Whose::Anybodys, Err(error(denied())), before);
+                        assert_eq!(pool.waiting().0, left, "{case}, {}", server.key);
+                    }
+                })
+                .await;
+        }
+    }
 
     #[test]
     fn who_may_not_is_told_from_who_may_not_now() {
