@@ -12,6 +12,7 @@ use wire::flags::Capabilities;
 
 use crate::backends::backend::Backend;
 use crate::workers::worker::Worker;
+use session_state::class::{Class, LaneKey};
 use session_state::state::{CHARSETS, Variables};
 
 /// How long the outcome counts, ms.
@@ -43,8 +44,27 @@ const NOT_A_DEFAULT: &[&str] = &[
     "warning_count",
 ];
 
-/// Connections that are alike: server and its version, user, the proxy's `init_connect`, whether interactive.
-type DefaultsKey = (ServerKey, String, String, Option<Box<str>>, bool);
+/// What connections have in common that begin with the same.
+#[derive(PartialEq, Eq, Hash)]
+struct DefaultsKey {
+    server: ServerKey,
+    version: String,
+    user: String,
+    /// Client flags choose a timeout, and a part of `sql_mode`.
+    class: Class,
+    /// The server's `init_connect`.
+    of_server: Vec<u8>,
+    /// The one that the proxy ran.
+    of_proxy: Option<Box<str>>,
+}
+
+impl DefaultsKey {
+    /// That of a lane's connections to a server of this version.
+    fn of(server: &ServerKey, version: &str, lane: &LaneKey, of_server: &[u8], of_proxy: Option<Box<str>>) -> Self {
+        let (user, class) = (lane.user.name.to_string(), lane.class);
+        Self { server: server.clone(), version: version.to_owned(), user, class, of_server: of_server.to_vec(), of_proxy }
+    }
+}
 
 /// What fresh connections had, and when that was asked.
 #[derive(Default)]
@@ -59,21 +79,21 @@ pub(crate) async fn learn(worker: &Worker, backend: &mut Backend, init_connect: 
     let is_mariadb = backend.core.info.flavor == Flavor::MariaDb;
     // 1 when there is something: MariaDB limits users by a variable.
     let question = if is_mariadb {
-        "SELECT @@global.init_connect<>'' OR @@session.max_statement_time<>@@global.max_statement_time"
+        "SELECT @@global.init_connect<>'' OR @@session.max_statement_time<>@@global.max_statement_time, @@global.init_connect"
     } else {
-        "SELECT @@global.init_connect<>''"
+        "SELECT @@global.init_connect<>'', @@global.init_connect"
     };
     let is_interactive = backend.core.caps.contains(Capabilities::INTERACTIVE);
     let reply = backend.query(question, &worker.buffers).await?;
     // MariaDB 10.0 has no max_statement_time: where there is no answer, all is compared.
-    let may_differ =
-        reply.error.is_some() || reply.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok()).is_some_and(|value| value == b"1");
+    let mut columns = Reader::new(reply.rows.first().map(Vec::as_slice).unwrap_or_default());
+    let may_differ = columns.lenenc_bytes().is_ok_and(|value| value == b"1") || reply.error.is_some();
+    let of_server = columns.lenenc_bytes().unwrap_or_default();
     if !(may_differ || has_init_connect || is_interactive) {
         return Ok(());
     }
     let (core, now_ms) = (&backend.core, worker.shared.clock.now_ms());
-    let lane = &core.lane;
-    let whose = (core.server.key.clone(), core.info.version.clone(), lane.user.name.to_string(), init_connect, is_interactive);
+    let whose = DefaultsKey::of(&core.server.key, &core.info.version, &core.lane, of_server, init_connect);
     let kept = worker.defaults.borrow().0.get(&whose).filter(|(at_ms, _)| at_ms + KEPT_MS > now_ms).map(|(_, kept)| kept.clone());
     let defaults = match kept {
         Some(kept) => kept,
@@ -151,4 +171,28 @@ pub(crate) async fn restore(worker: &Worker, backend: &mut Backend) -> std::io::
         backend.core.asked(&reply);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed;
+    use model::HostgroupId;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_connections_begin_with_is_remembered_for_those_with_the_same_flags_only() {
+        let snapshot = bed::snapshot(&[(0, "a")], "mysql_users = ( { username=\"u\" } )");
+        let server = bed::server("a", 1);
+        let of = |caps: Capabilities, of_server: &[u8], of_proxy: Option<&str>| {
+            let lane = LaneKey { hostgroup: HostgroupId(0), user: Arc::clone(&snapshot.users["u"]), class: Class::of(caps) };
+            DefaultsKey::of(&server.key, "8.4.0", &lane, of_server, of_proxy.map(Into::into))
+        };
+        let plain = || of(Capabilities::default(), b"", None);
+        assert!(plain() == plain() && plain() == of(Capabilities::PROTOCOL_41, b"", None), "this flag has no meaning");
+        for flag in [Capabilities::IGNORE_SPACE, Capabilities::INTERACTIVE, Capabilities::FOUND_ROWS] {
+            assert!(plain() != of(flag, b"", None), "{flag:?}");
+        }
+        assert!(plain() != of(Capabilities::default(), b"SET @x=1", None) && plain() != of(Capabilities::default(), b"", Some("SET @x=1")));
+    }
 }
