@@ -1,6 +1,7 @@
 //! Reads PEM files: certificates, keys, revocation lists. Every error names the setting and the file.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -11,21 +12,35 @@ use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::outgoing;
+
 /// The files of trusted CAs of distributions: Debian, Red Hat, SUSE, Alpine.
 const SYSTEM_ROOTS: [&str; 4] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"];
 
-/// Modification time and size in bytes of each file that parameters name, to notice a replaced one.
-pub(super) type Stamp = Vec<Option<(SystemTime, u64)>>;
+/// Most files of one directory that a stamp has: it is taken for each connection.
+const STAMPED_MAX: usize = 1_000;
 
-/// The stamp of all files of `params`, as they are now.
+/// Each file that parameters lead to, with its modification time and size in bytes, to notice a replaced one.
+pub(super) type Stamp = Vec<(PathBuf, Option<(SystemTime, u64)>)>;
+
+/// The stamp of all files of `params`, as they are now. A directory's own time does not change when a file in it is written over.
 pub(super) fn stamp(params: &TlsParams) -> Stamp {
-    let paths = [&params.ca, &params.capath, &params.cert, &params.key, &params.crl, &params.crlpath];
-    let of_file = |path: &PathBuf| {
+    let named = [&params.ca, &params.capath, &params.cert, &params.key, &params.crl, &params.crlpath];
+    let directories = [&params.capath, &params.crlpath].into_iter().flatten();
+    let listed = directories.flat_map(|directory| entries(directory).unwrap_or_default().into_iter().take(STAMPED_MAX));
+    let of_system = if outgoing::uses_system_roots(params) { system_file() } else { None };
+    let paths = named.into_iter().flatten().cloned().chain(listed).chain(of_system);
+    let state = |path: &Path| {
         let meta = fs::metadata(path).ok()?;
         Some((meta.modified().ok()?, meta.len()))
     };
-    paths.into_iter().flatten().map(of_file).collect()
+    paths
+        .map(|path| {
+            let state = state(&path);
+            (path, state)
+        })
+        .collect()
 }
 
 /// All certificates of one file; none is an error.
@@ -50,18 +65,27 @@ pub(super) fn private_key(setting: &str, path: &Path) -> Result<PrivateKeyDer<'s
 /// The objects in the files of a directory, in the order of the files' names. OpenSSL wants hashed names there. Here any name will do, and
 /// files with other content are ignored.
 pub(super) fn in_directory<T: PemObject>(setting: &str, directory: &Path, what: &str) -> Result<Vec<T>, String> {
-    let at = |e: std::io::Error| format!("{setting}: {}: {e}", directory.display());
-    let entries = fs::read_dir(directory).map_err(at)?;
-    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>, _>>().map_err(at)?;
-    paths.sort();
+    let paths = entries(directory).map_err(|e| format!("{setting}: {}: {e}", directory.display()))?;
     let files = paths.iter().filter(|path| path.is_file());
     let found = files.filter_map(|path| read::<T>(setting, path).ok()).flatten().collect();
     at_least_one(setting, directory, what, found)
 }
 
+/// What is in a directory, in the order of the names.
+fn entries(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// The file of the CAs that the system trusts.
+fn system_file() -> Option<PathBuf> {
+    SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.is_file())
+}
+
 /// The CAs that the system trusts, and the file they came from.
 pub(super) fn system_roots() -> Result<(Vec<CertificateDer<'static>>, PathBuf), String> {
-    let path = SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.is_file()).ok_or_else(|| {
+    let path = system_file().ok_or_else(|| {
         let looked = SYSTEM_ROOTS.join(", ");
         format!("mysql-backend_ssl_verify needs a CA, but ssl_ca is not set and the system has none (looked for {looked})")
     })?;

@@ -76,16 +76,21 @@ fn chain(params: &TlsParams, provider: &Arc<CryptoProvider>) -> Result<Chain, St
     Chain::new(anchors(params)?, revocation_lists(params)?, provider)
 }
 
+/// Whether certificates are checked, and only the system's CAs are trusted.
+pub(super) fn uses_system_roots(params: &TlsParams) -> bool {
+    params.verify != BackendSslVerify::Off && params.ca.is_none() && params.capath.is_none()
+}
+
 fn anchors(params: &TlsParams) -> Result<Vec<CertificateDer<'static>>, String> {
+    if uses_system_roots(params) {
+        return Ok(files::system_roots()?.0);
+    }
     let mut anchors = Vec::new();
     if let Some(path) = &params.ca {
         anchors.extend(files::certificates("ssl_ca", path)?);
     }
     if let Some(path) = &params.capath {
         anchors.extend(files::in_directory("ssl_capath", path, "certificate")?);
-    }
-    if anchors.is_empty() {
-        anchors = files::system_roots()?.0;
     }
     Ok(anchors)
 }

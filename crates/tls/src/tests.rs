@@ -335,6 +335,23 @@ fn a_replaced_file_is_used_by_the_next_connection() {
 }
 
 #[test]
+fn a_file_of_a_directory_that_is_written_over_is_used_by_the_next_connection() {
+    let (capath, crlpath) = (Dir::new(), Dir::new());
+    let (ca, other) = (Ca::new("ca"), Ca::new("another of another length"));
+    capath.write("ca.pem", &ca.pem);
+    crlpath.write("crl.pem", &ca.revoke(7, 2049));
+    let params = TlsParams { capath: Some(capath.0.clone()), crlpath: Some(crlpath.0.clone()), ..params(VerifyCa, None) };
+    let configs = ClientConfigs::default();
+    let first = configs.get(&params).unwrap();
+    assert!(Arc::ptr_eq(&first, &configs.get(&params).unwrap()));
+    capath.write("ca.pem", &other.pem);
+    let second = configs.get(&params).unwrap();
+    assert!(!Arc::ptr_eq(&first, &second));
+    crlpath.write("crl.pem", &other.revoke(7, 2049));
+    assert!(!Arc::ptr_eq(&second, &configs.get(&params).unwrap()));
+}
+
+#[test]
 fn users_have_their_own_parameters() {
     let mut row = row("db", &TlsParams::default());
     let own = TlsParams { tls_version: Some("TLSv1".into()), ..TlsParams::default() };
