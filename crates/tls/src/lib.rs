@@ -40,14 +40,27 @@ pub use session::{Begun, Session};
 /// Most configurations kept; beyond it all are dropped and built again as they are needed.
 const CONFIGS_MAX: usize = 1_024;
 
+/// Most complaints that wait to be logged.
+const COMPLAINTS_MAX: usize = 16;
+
 /// The client configurations built so far, by the parameters they were built from.
 ///
 /// A configuration is built again when one of its files has changed, so renewed certificates are used by the next
-/// connection without a reload.
+/// connection without a reload. While the changed files are unfit, the former configuration stays in use.
 #[derive(Debug, Default)]
 pub struct ClientConfigs {
-    kept: Mutex<HashMap<TlsParams, (Stamp, Arc<ClientConfig>)>>,
+    kept: Mutex<HashMap<TlsParams, Kept>>,
+    complaints: Mutex<Vec<String>>,
     keys: Arc<KeyFile>,
+}
+
+/// A configuration, and what it was built from.
+#[derive(Debug)]
+struct Kept {
+    stamp: Stamp,
+    config: Arc<ClientConfig>,
+    /// The files, as they were found unfit last.
+    unfit: Option<Stamp>,
 }
 
 impl ClientConfigs {
@@ -56,22 +69,47 @@ impl ClientConfigs {
         &self.keys
     }
 
+    /// Takes the lines for the log: files that have changed are unfit, and connections use what was read before. There is one line for
+    /// each change. Callers of [`client`] and [`towards`] ask for them afterwards.
+    pub fn complaints(&self) -> Vec<String> {
+        std::mem::take(&mut *self.complaints.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The configuration for `params`; errors name the setting at fault, and are not kept.
     fn get(&self, params: &TlsParams) -> Result<Arc<ClientConfig>, String> {
         let stamp = files::stamp(params);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, config)) = kept.get(params).filter(|(built_from, _)| *built_from == stamp) {
-            return Ok(config.clone());
+        if let Some(known) = kept.get(params).filter(|known| known.stamp == stamp) {
+            return Ok(Arc::clone(&known.config));
         }
-        let mut config = outgoing::config(params)?;
-        config.key_log = self.keys.clone();
-        config.enable_secret_extraction = true;
-        let config = Arc::new(config);
-        if kept.len() >= CONFIGS_MAX {
-            kept.clear();
+        match outgoing::config(params) {
+            Ok(mut config) => {
+                config.key_log = self.keys.clone();
+                config.enable_secret_extraction = true;
+                let config = Arc::new(config);
+                if kept.len() >= CONFIGS_MAX {
+                    kept.clear();
+                }
+                kept.insert(params.clone(), Kept { stamp, config: Arc::clone(&config), unfit: None });
+                Ok(config)
+            }
+            Err(why) => {
+                // A certificate and its key are written one after the other.
+                let Some(known) = kept.get_mut(params) else { return Err(why) };
+                if known.unfit.as_ref() != Some(&stamp) {
+                    known.unfit = Some(stamp);
+                    self.complain(format!("TLS to servers: {why}: connections use the files as they were before"));
+                }
+                Ok(Arc::clone(&known.config))
+            }
         }
-        kept.insert(params.clone(), (stamp, config.clone()));
-        Ok(config)
+    }
+
+    fn complain(&self, text: String) {
+        let mut complaints = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
+        if complaints.len() < COMPLAINTS_MAX {
+            complaints.push(text);
+        }
     }
 }
 

@@ -352,6 +352,27 @@ fn a_file_of_a_directory_that_is_written_over_is_used_by_the_next_connection() {
 }
 
 #[test]
+fn an_incomplete_renewal_leaves_the_former_certificate_in_use() {
+    let dir = Dir::new();
+    let ca = Ca::new("ca");
+    let (old, new) = (ca.sign(&named("app")), ca.sign(&named("another of another length")));
+    let (cert, key) = (dir.write("cert.pem", &old.0), dir.write("key.pem", &old.1));
+    let params = TlsParams { cert: Some(cert), key: Some(key), ..TlsParams::default() };
+    let configs = ClientConfigs::default();
+    let first = configs.get(&params).unwrap();
+    assert!(configs.complaints().is_empty());
+    dir.write("cert.pem", &new.0);
+    for complaints in [1, 0] {
+        assert!(Arc::ptr_eq(&first, &configs.get(&params).unwrap()));
+        assert_eq!(configs.complaints().iter().filter(|line| line.contains("is not the key of")).count(), complaints);
+    }
+    dir.write("key.pem", &format!("{}\n", new.1));
+    let second = configs.get(&params).unwrap();
+    assert!(!Arc::ptr_eq(&first, &second) && configs.complaints().is_empty());
+    assert!(ClientConfigs::default().get(&TlsParams { key: None, ..params }).is_err(), "nothing was read before");
+}
+
+#[test]
 fn users_have_their_own_parameters() {
     let mut row = row("db", &TlsParams::default());
     let own = TlsParams { tls_version: Some("TLSv1".into()), ..TlsParams::default() };

@@ -127,6 +127,7 @@ async fn secure(
     }
     caps.insert(Capabilities::SSL);
     let (config, name) = tls::towards(&connector.tls, &access.server, &access.user).map_err(Fault::Login)?;
+    connector.tls.complaints().iter().for_each(|line| tracing::warn!("monitor: {line}"));
     let mut payload = Vec::new();
     SslRequest { capabilities: *caps, max_packet: MAX_PACKET, collation: COLLATION }.write(&mut payload);
     packets.send(&payload).await?;

@@ -310,6 +310,7 @@ async fn log_in(
         SslRequest { capabilities: caps, max_packet: MAX_PACKET, collation }.write(&mut payload);
         login.exchange().send(&payload).await?;
         let connection = tls::client(&worker.shared.client_tls, &server.config(), &lane.user.name).map_err(ConnectError::Tls)?;
+        worker.shared.client_tls.complaints().iter().for_each(|line| tracing::warn!("{line}"));
         login.link.stream_mut().connect_tls(connection).await.map_err(|e| match ConnectError::from(e) {
             ConnectError::Server(text) => ConnectError::Server(format!("TLS: {text}")),
             refused => refused,
