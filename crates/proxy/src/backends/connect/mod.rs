@@ -496,10 +496,17 @@ mod tests {
     use session_state::class::Class;
     use socket2::{Domain, Socket, Type};
     use std::io::{Read, Write};
+    use std::rc::Rc;
+    use std::sync::atomic::Ordering;
     use wire::flags::StatusFlags;
 
     /// The port of a server that offers these capabilities and accepts one login.
     fn server_with(capabilities: Capabilities) -> u16 {
+        server_that(capabilities, drop)
+    }
+
+    /// The same, and what it does with the connection then.
+    fn server_that(capabilities: Capabilities, serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> u16 {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let greeting = Greeting {
@@ -519,11 +526,22 @@ mod tests {
             let (mut client, _) = listener.accept().expect("a client");
             client.write_all(&out).expect("it reads");
             // The login is shorter.
-            let heard = client.read(&mut [0; 4096]).expect("it logs in");
+            assert!(client.read(&mut [0; 4096]).expect("it logs in") > 0);
             client.write_all(&ok).expect("it reads");
-            heard
+            serve(client);
         });
         port
+    }
+
+    /// A worker, the server at this port, and a lane of clients with these capabilities.
+    fn bed_of(port: u16, promised: Capabilities) -> (Rc<Worker>, Arc<ServerShared>, LaneKey) {
+        let text =
+            format!("mysql_servers = ( {{ hostgroup=0, address=\"127.0.0.1\", port={port} }} )\nmysql_users = ( {{ username=\"u\" }} )");
+        let snapshot = Arc::new(Snapshot::compile(&model::parse(&text, "test.cnf").expect("a configuration").0).expect("a valid one"));
+        let worker = crate::bed::worker(Arc::clone(&snapshot));
+        let server = Arc::clone(&worker.shared.hostgroup(HostgroupId(0)).servers()[0]);
+        let lane = LaneKey { hostgroup: HostgroupId(0), user: Arc::clone(&snapshot.users["u"]), class: Class::of(promised) };
+        (worker, server, lane)
     }
 
     #[tokio::test]
@@ -532,19 +550,34 @@ mod tests {
         for (offered, promised) in [(false, true), (false, false), (true, true), (true, false)] {
             let only_if = |is_so| if is_so { attributes } else { Capabilities::default() };
             let port = server_with(Capabilities::LOGIN | only_if(offered));
-            let text = format!(
-                "mysql_servers = ( {{ hostgroup=0, address=\"127.0.0.1\", port={port} }} )\nmysql_users = ( {{ username=\"u\" }} )"
-            );
-            let snapshot = Arc::new(Snapshot::compile(&model::parse(&text, "test.cnf").expect("a configuration").0).expect("a valid one"));
-            let worker = crate::bed::worker(Arc::clone(&snapshot));
-            let server = Arc::clone(&worker.shared.hostgroup(HostgroupId(0)).servers()[0]);
-            let lane = LaneKey { hostgroup: HostgroupId(0), user: Arc::clone(&snapshot.users["u"]), class: Class::of(only_if(promised)) };
+            let (worker, server, lane) = bed_of(port, only_if(promised));
             let entered = enter(&worker, &server, None, &lane, 45, Slot::extra()).await;
             let is_refused = promised && !offered;
             let case = format!("{offered} {promised}: {:?}", entered.as_ref().err());
             assert!(if is_refused { matches!(entered, Err(ConnectError::Lacks(_))) } else { entered.is_ok() }, "{case}");
             assert_eq!(worker.shared.hostgroup(HostgroupId(0)).has(attributes), offered, "{case}: what later clients are offered");
         }
+    }
+
+    /// Its password has expired: it may do nothing but change it.
+    #[tokio::test]
+    async fn what_a_server_refuses_to_one_account_is_asked_again() {
+        let port = server_that(Capabilities::LOGIN | Capabilities::SESSION_TRACK, |mut client| {
+            let (mut header, mut refusal) = ([0; packet::HEADER], Vec::new());
+            packet::put_packet(&mut refusal, &mut 1, b"\xff\x1c\x07#HY000You must reset your password using ALTER USER");
+            while client.read_exact(&mut header).is_ok() {
+                let (len, _) = packet::header(&header).expect("a header");
+                client.read_exact(&mut vec![0; len]).expect("a command");
+                if client.write_all(&refusal).is_err() {
+                    break;
+                }
+            }
+        });
+        let (worker, server, lane) = bed_of(port, Capabilities::default());
+        let mut backend = enter(&worker, &server, None, &lane, 45, Slot::extra()).await.expect("it is let in");
+        make_ready(&worker, &mut backend, 45).await.expect("it serves");
+        assert!(backend.core.info.tracking.get().is_none() && !backend.core.held.tracks());
+        assert!(!server.is_known_silent.load(Ordering::Relaxed), "it was not seen");
     }
 
     #[test]

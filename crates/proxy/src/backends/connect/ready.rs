@@ -65,7 +65,9 @@ async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<Option<Box<st
         },
     };
     backend.core.held.began_tracking(tracking);
-    if !backend.core.held.tracks() && !backend.core.server.is_known_silent.swap(true, Ordering::Relaxed) {
+    // If the server refused to say, it may track sessions of other accounts.
+    let is_asked = backend.core.info.tracking.get().is_some();
+    if is_asked && !backend.core.held.tracks() && !backend.core.server.is_known_silent.swap(true, Ordering::Relaxed) {
         let (key, version) = (&backend.core.server.key, &backend.core.info.version);
         tracing::warn!(
             "{key} ({version}) does not track session state: sessions keep their connections there, see docs/reference/versions.md"
@@ -111,30 +113,41 @@ pub(crate) async fn allow_several(worker: &Worker, backend: &mut Backend, is_all
 }
 
 /// The SET that makes the session tracker tell everything that changes, empty where there is none; worked out once for each version of
-/// a server.
+/// a server. It is empty for this connection alone if the server refuses to say.
 pub(crate) async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Result<Arc<str>> {
     if let Some(tracking) = backend.core.info.tracking.get() {
         return Ok(Arc::clone(&tracking.ours));
     }
-    let (mut defaults, mut collations, mut ours) = (TrackDefaults::default(), Box::default(), String::new());
-    if backend.core.caps.contains(Capabilities::SESSION_TRACK) {
-        (defaults, collations) = read_track_defaults(worker, backend).await?;
-        let names = match backend.core.info.flavor {
-            Flavor::MariaDb => "*".to_owned(),
-            Flavor::MySql => changeable_variables(worker, backend).await?,
-        };
-        ours = format!("SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema=ON,session_track_state_change=ON");
-    }
-    let known = read_collations(worker, backend).await?;
-    let tracking = ServerTracking { defaults, ours: ours.into(), collations, known };
+    let Some(tracking) = ask_tracking(worker, backend).await? else { return Ok(Arc::from("")) };
     let ours = Arc::clone(&tracking.ours);
     let _ = backend.core.info.tracking.set(tracking);
     Ok(ours)
 }
 
+/// What is asked of a server once. None if it answers with an error: the account may be the cause (an expired password, a limit of
+/// queries by the hour), and the next connection asks again.
+async fn ask_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Result<Option<ServerTracking>> {
+    let (mut defaults, mut collations, mut ours) = (TrackDefaults::default(), Box::default(), String::new());
+    if backend.core.caps.contains(Capabilities::SESSION_TRACK) {
+        let Some(said) = read_track_defaults(worker, backend).await? else { return Ok(None) };
+        (defaults, collations) = said;
+        let names = match backend.core.info.flavor {
+            Flavor::MariaDb => Some("*".to_owned()),
+            Flavor::MySql => changeable_variables(worker, backend).await?,
+        };
+        let Some(names) = names else { return Ok(None) };
+        ours = format!("SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema=ON,session_track_state_change=ON");
+    }
+    let known = read_collations(worker, backend).await?;
+    Ok(known.map(|known| ServerTracking { defaults, ours: ours.into(), collations, known }))
+}
+
 /// MySQL's variables by name: its `*` would also name those that change with each statement.
-async fn changeable_variables(worker: &Worker, backend: &mut Backend) -> std::io::Result<String> {
+async fn changeable_variables(worker: &Worker, backend: &mut Backend) -> std::io::Result<Option<String>> {
     let reply = backend.query("SHOW SESSION VARIABLES", &worker.buffers).await?;
+    if reply.error.is_some() {
+        return Ok(None);
+    }
     let mut names: Vec<String> = Vec::new();
     for row in &reply.rows {
         if let Ok(name) = wire::codec::Reader::new(row).lenenc_bytes() {
@@ -142,11 +155,11 @@ async fn changeable_variables(worker: &Worker, backend: &mut Backend) -> std::io
         }
     }
     names.retain(|n| !is_of_no_session(n) && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'.'));
-    Ok(names.join(","))
+    Ok(Some(names.join(",")))
 }
 
 /// The collations that the server knows, by id. MariaDB has names for several character sets in its usual list.
-async fn read_collations(worker: &Worker, backend: &mut Backend) -> std::io::Result<Box<[&'static Collation]>> {
+async fn read_collations(worker: &Worker, backend: &mut Backend) -> std::io::Result<Option<Box<[&'static Collation]>>> {
     let question = match backend.core.info.family {
         Family::MariaDbUca1400 => "SELECT ID,FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY",
         Family::MariaDbEarly | Family::MariaDb | Family::MySql | Family::MySql5 => {
@@ -154,6 +167,9 @@ async fn read_collations(worker: &Worker, backend: &mut Backend) -> std::io::Res
         }
     };
     let reply = backend.query(question, &worker.buffers).await?;
+    if reply.error.is_some() {
+        return Ok(None);
+    }
     let known = reply.rows.iter().filter_map(|row| {
         let mut columns = wire::codec::Reader::new(row);
         let mut column = || std::str::from_utf8(columns.lenenc_bytes().ok()?).ok();
@@ -161,11 +177,11 @@ async fn read_collations(worker: &Worker, backend: &mut Backend) -> std::io::Res
     });
     let mut known: Vec<_> = known.collect();
     known.sort_by_key(|collation| collation.id);
-    Ok(known.into())
+    Ok(Some(known.into()))
 }
 
 /// Also `character_set_collations`.
-async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io::Result<(TrackDefaults, Box<str>)> {
+async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io::Result<Option<(TrackDefaults, Box<str>)>> {
     let mut sql = "SELECT @@session_track_system_variables,@@session_track_schema,@@session_track_state_change".to_owned();
     let is_mysql = backend.core.info.flavor == Flavor::MySql;
     if is_mysql {
@@ -174,6 +190,9 @@ async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io:
         sql.push_str(",@@global.character_set_collations");
     }
     let reply = backend.query(&sql, &worker.buffers).await?;
+    if reply.error.is_some() {
+        return Ok(None);
+    }
     let mut defaults = TrackDefaults::default();
     let mut collations = String::new();
     if let Some(row) = reply.rows.first() {
@@ -185,7 +204,7 @@ async fn read_track_defaults(worker: &Worker, backend: &mut Backend) -> std::io:
         defaults.gtids = is_mysql && last.is_some_and(|value| value != b"OFF");
         collations = last.filter(|_| !is_mysql).map(|value| String::from_utf8_lossy(value).into_owned()).unwrap_or_default();
     }
-    Ok((defaults, collations.into()))
+    Ok(Some((defaults, collations.into())))
 }
 
 #[cfg(test)]
