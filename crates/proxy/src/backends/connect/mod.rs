@@ -8,6 +8,7 @@ pub(crate) use ready::{allow_several, make_ready, our_tracking, prepare_again};
 
 use crate::backends::backend::Backend;
 use crate::backends::proven::Proven;
+use crate::clients::users::LearntSecrets;
 use crate::net::buffer::{Buffer, BufferPool};
 use crate::net::link::{Compression, Link};
 use crate::net::stream::{Socket, Stream, invalid};
@@ -385,16 +386,11 @@ async fn prove(
     let learnt = worker.shared.user(&lane.user.name).secrets();
     let snapshot = worker.snapshot();
     let credentials = snapshot.backend_user(lane.user.name.as_bytes()).unwrap_or(&lane.user);
-    let secret = match (&credentials.password, &learnt.clear, learnt.sha1) {
-        (Password::Empty, ..) => ClientSecret::Empty,
-        (Password::Clear(clear), ..) => ClientSecret::Clear(clear.expose()),
-        (_, Some(clear), _) => ClientSecret::Clear(clear),
-        (_, None, Some(sha1)) => ClientSecret::Sha1(sha1),
-        _ => {
-            return Err(ConnectError::NoSecret(
-                "the proxy has only a hash of the password: store the password in clear text, or let a client log in first".into(),
-            ));
-        }
+    let frontend = snapshot.frontend_user(lane.user.name.as_bytes());
+    let Some(secret) = secret_for(&credentials.password, frontend.map(|user| &user.password), &learnt) else {
+        return Err(ConnectError::NoSecret(
+            "the proxy has only a hash of the password: store the password in clear text, or let a client log in first".into(),
+        ));
     };
     let mut auth = ClientAuth::new(secret, login.link.stream().channel());
     let answer = auth.begin(plugin, scramble)?;
@@ -409,6 +405,19 @@ async fn prove(
                 return Ok((plugin, scramble.into()));
             }
             ClientStep::Refused => return Err(refusal(ServerError::read(&packet, caps))),
+        }
+    }
+}
+
+/// What proves the password of these credentials; None if only a hash of it is known. What logins of clients taught is of the `frontend`
+/// row's password. The row for servers may have another one.
+fn secret_for<'a>(credentials: &'a Password, frontend: Option<&Password>, learnt: &'a LearntSecrets) -> Option<ClientSecret<'a>> {
+    match credentials {
+        Password::Empty => Some(ClientSecret::Empty),
+        Password::Clear(clear) => Some(ClientSecret::Clear(clear.expose())),
+        Password::NativeHash(_) | Password::CachingSha2Hash(_) if frontend != Some(credentials) => None,
+        Password::NativeHash(_) | Password::CachingSha2Hash(_) => {
+            learnt.clear.as_deref().map(ClientSecret::Clear).or(learnt.sha1.map(ClientSecret::Sha1))
         }
     }
 }
@@ -492,7 +501,7 @@ pub(crate) fn counted<T>(worker: &Worker, server: &ServerShared, lane: &LaneKey,
 mod tests {
     use super::*;
     use model::HostgroupId;
-    use model::snapshot::Snapshot;
+    use model::snapshot::{NativeHash, Snapshot};
     use session_state::class::Class;
     use socket2::{Domain, Socket, Type};
     use std::io::{Read, Write};
@@ -578,6 +587,17 @@ mod tests {
         make_ready(&worker, &mut backend, 45).await.expect("it serves");
         assert!(backend.core.info.tracking.get().is_none() && !backend.core.held.tracks());
         assert!(!server.is_known_silent.load(Ordering::Relaxed), "it was not seen");
+    }
+
+    #[test]
+    fn what_clients_proved_is_used_for_the_same_password_only() {
+        let hash = |byte| Password::NativeHash(NativeHash([byte; 20]));
+        let (one, other, clear) = (hash(1), hash(2), Password::Clear("secret".into()));
+        let learnt = LearntSecrets { sha1: Some([7; 20]), ..LearntSecrets::default() };
+        let is_known = |credentials: &Password, frontend: Option<&Password>| secret_for(credentials, frontend, &learnt).is_some();
+        assert!(is_known(&one, Some(&one)));
+        assert!(!is_known(&one, Some(&other)) && !is_known(&one, Some(&clear)) && !is_known(&one, None));
+        assert!(is_known(&clear, Some(&one)) && is_known(&Password::Empty, Some(&one)), "nothing has to be learnt");
     }
 
     #[test]
