@@ -69,12 +69,27 @@ const OFFERED: Capabilities = Capabilities::FOUND_ROWS
     .union(Capabilities::PLUGIN_AUTH_LENENC)
     .union(Capabilities::SESSION_TRACK);
 
-/// Offered if all servers that were heard of have them: a session may use any of them.
+/// Offered when the backends have them.
 const IF_BACKENDS: Capabilities = Capabilities::QUERY_ATTRIBUTES;
 /// Offered when the backends have them and the version that is announced is MariaDB's.
 const IF_MARIADB: Capabilities = Capabilities::MARIADB_CLIENT_STMT_BULK_OPERATIONS
     .union(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA)
     .union(Capabilities::MARIADB_CLIENT_BULK_UNIT_RESULTS);
+/// Those of both that each server must have which was heard of: a session may use any of them. Extended metadata is left out, since the
+/// proxy adds it to the answers of servers without it.
+const IF_ALL: [Capabilities; 3] =
+    [Capabilities::QUERY_ATTRIBUTES, Capabilities::MARIADB_CLIENT_STMT_BULK_OPERATIONS, Capabilities::MARIADB_CLIENT_BULK_UNIT_RESULTS];
+
+/// Which of these a greeting offers; `heard` are the capabilities of the server that it speaks for.
+fn offered_of(heard: Capabilities, is_mariadb: bool, all_have: impl Fn(Capabilities) -> bool) -> Capabilities {
+    let mut offered = heard & if is_mariadb { IF_BACKENDS | IF_MARIADB } else { IF_BACKENDS };
+    for flag in IF_ALL {
+        if offered.contains(flag) && !all_have(flag) {
+            offered.remove(flag);
+        }
+    }
+    offered
+}
 
 /// A login under way.
 struct ClientLogin {
@@ -271,8 +286,7 @@ impl ClientLogin {
         offered.set(Capabilities::ZSTD_COMPRESSION, vars.have_compress && !is_mariadb);
         offered.set(Capabilities::SSL, self.worker.shared.tls.load().is_some());
         if let Some(info) = &info {
-            offered.set(IF_BACKENDS, info.capabilities.contains(IF_BACKENDS) && self.worker.shared.all_have(IF_BACKENDS));
-            offered.insert(if is_mariadb { info.capabilities & IF_MARIADB } else { Capabilities::default() });
+            offered.insert(offered_of(info.capabilities, is_mariadb, |flag| self.worker.shared.all_have(flag)));
         }
         self.offered = offered;
         let greeting = Greeting {
@@ -679,4 +693,27 @@ pub(super) fn learn(shared: &Shared, user: &User, verified: &Verified) -> bool {
         secrets.fast = verified.fast.or(secrets.fast);
         true
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The flags are compared one by one: MariaDB has had bulk executions for longer than their unit results.
+    #[test]
+    fn clients_are_offered_what_all_servers_have() {
+        let (attributes, metadata) = (Capabilities::QUERY_ATTRIBUTES, Capabilities::MARIADB_CLIENT_EXTENDED_METADATA);
+        let (bulk, units) = (Capabilities::MARIADB_CLIENT_STMT_BULK_OPERATIONS, Capabilities::MARIADB_CLIENT_BULK_UNIT_RESULTS);
+        let mariadb = bulk | units | metadata;
+        for (heard, is_mariadb, of_all, offered) in [
+            (mariadb, true, mariadb, mariadb),
+            (mariadb, true, bulk | metadata, bulk | metadata),
+            (mariadb, true, attributes, metadata),
+            (mariadb | attributes, false, mariadb | attributes, attributes),
+            (attributes, false, mariadb, Capabilities::default()),
+            (Capabilities::default(), true, mariadb | attributes, Capabilities::default()),
+        ] {
+            assert_eq!(offered_of(heard, is_mariadb, |flag| of_all.contains(flag)), offered, "{heard:?} {of_all:?}");
+        }
+    }
 }
