@@ -165,16 +165,13 @@ struct Registration {
 
 impl Registration {
     fn new(worker: &Rc<Worker>, handle: &Rc<SessionHandle>) -> Self {
-        let key = worker.entries.borrow_mut().insert(Rc::clone(handle));
-        handle.key.set(key);
-        worker.wake(key);
-        Self { worker: Rc::clone(worker), key }
+        Self { worker: Rc::clone(worker), key: worker.register(handle) }
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let handle = self.worker.entries.borrow_mut().remove(self.key);
+        let handle = self.worker.unregister(self.key);
         self.worker.shared.note_session(handle.id, None);
         self.worker.shared.frontends.fetch_sub(1, Ordering::AcqRel);
         if let Some(user) = handle.user.borrow().as_ref() {

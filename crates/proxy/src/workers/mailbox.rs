@@ -5,14 +5,14 @@ use crate::hostgroups::choice::Needs;
 use crate::net::stream::DetachedSocket;
 use crate::workers::worker::Worker;
 use session_state::class::LaneKey;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 
 /// What KILL does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum KillKind {
     /// End the statement that runs.
     Query,
@@ -74,25 +74,35 @@ struct MailQueue {
     mails: VecDeque<Mail>,
     /// One of them is [`Mail::Arranged`]: another one would tell nothing new.
     arranged: bool,
+    /// The KILLs among them, each of which waits once.
+    kills: HashSet<(u64, KillKind)>,
 }
 
 impl MailQueue {
     fn put(&mut self, mail: Mail) {
-        if matches!(mail, Mail::Arranged) && std::mem::replace(&mut self.arranged, true) {
-            return;
+        let is_new = match &mail {
+            Mail::Arranged => !std::mem::replace(&mut self.arranged, true),
+            Mail::Kill { id, kind } => self.kills.insert((*id, *kind)),
+            _ => true,
+        };
+        if is_new {
+            self.mails.push_back(mail);
         }
-        self.mails.push_back(mail);
     }
 
     fn take(&mut self) -> Option<Mail> {
         let mail = self.mails.pop_front()?;
-        self.arranged &= !matches!(mail, Mail::Arranged);
+        match &mail {
+            Mail::Arranged => self.arranged = false,
+            Mail::Kill { id, kind } => _ = self.kills.remove(&(*id, *kind)),
+            _ => {}
+        }
         Some(mail)
     }
 }
 
 /// One worker's mail. INVARIANT: bounded by what sends it (one accept thread with a connection limit, as many
-/// backends as `max_connections` allow, one `Wanted` a worker, lane and tick, one `Arranged`).
+/// backends as `max_connections` allow, one `Wanted` a worker, lane and tick, two `Kill`s a session, one `Arranged`).
 #[derive(Default)]
 pub(crate) struct Mailbox {
     queue: Mutex<MailQueue>,
@@ -133,5 +143,24 @@ mod tests {
         assert!(matches!(queue.take(), Some(Mail::Report)));
         assert!(is_arranged(queue.take()), "it came after the first was taken");
         assert!(queue.take().is_none());
+    }
+
+    #[test]
+    fn a_kill_that_waits_already_is_not_put_in_again() {
+        let mut queue = MailQueue::default();
+        for _ in 0..1_000 {
+            queue.put(Mail::Kill { id: 7, kind: KillKind::Query });
+        }
+        queue.put(Mail::Kill { id: 7, kind: KillKind::Connection });
+        queue.put(Mail::Kill { id: 8, kind: KillKind::Query });
+        let mut killed = Vec::new();
+        while let Some(mail) = queue.take() {
+            let Mail::Kill { id, kind } = mail else { panic!("only KILLs were put in") };
+            killed.push((id, kind));
+        }
+        assert_eq!(killed, [(7, KillKind::Query), (7, KillKind::Connection), (8, KillKind::Query)]);
+        queue.put(Mail::Kill { id: 7, kind: KillKind::Query });
+        assert!(matches!(queue.take(), Some(Mail::Kill { id: 7, .. })), "it came after the first was taken");
+        assert!(queue.kills.is_empty());
     }
 }

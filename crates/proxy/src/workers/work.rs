@@ -19,6 +19,8 @@ const POOL_TICK: Duration = Duration::from_millis(1);
 const SWEEP: Duration = Duration::from_millis(100);
 /// Sweeps between two rounds of pool maintenance.
 const SWEEPS_PER_MAINTENANCE: u32 = 10;
+/// Messages that are served in a row before sessions have their turn.
+const MAILS_A_TURN: u32 = 32;
 
 /// Runs a worker until it is told to stop; the caller's thread becomes it.
 pub(crate) fn run(index: usize, shared: Arc<Shared>) -> std::io::Result<()> {
@@ -44,6 +46,7 @@ pub(crate) fn spawn(index: usize, shared: Arc<Shared>) {
 async fn serve(worker: Rc<Worker>) {
     tokio::task::spawn_local(serve_waiters(Rc::clone(&worker)));
     tokio::task::spawn_local(sweep(Rc::clone(&worker)));
+    let mut mails = 0_u32;
     loop {
         let mail = worker.mailbox().receive().await;
         match mail {
@@ -64,6 +67,11 @@ async fn serve(worker: Rc<Worker>) {
                 worker.signal_all(Signal::Stop);
                 return finish(&worker).await;
             }
+        }
+        mails = mails.wrapping_add(1);
+        if mails.is_multiple_of(MAILS_A_TURN) {
+            // While mail waits, `receive` never does.
+            tokio::task::yield_now().await;
         }
     }
 }
@@ -149,5 +157,32 @@ fn maintain(worker: &Rc<Worker>) {
         for backend in pool.maintain(worker) {
             tokio::task::spawn_local(ping(Rc::clone(worker), Rc::clone(&pool), backend, Vec::new()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use tokio::task::{LocalSet, spawn_local};
+
+    #[tokio::test]
+    async fn a_full_mailbox_leaves_turns_to_sessions() {
+        const MAILS: u32 = 1_000;
+        let worker = bed::worker(bed::snapshot(&[(0, "127.0.0.1")], ""));
+        let served = Arc::new(AtomicU32::new(0));
+        for _ in 0..MAILS {
+            let served = Arc::clone(&served);
+            worker.mailbox().send(Mail::Ask(Box::new(move |_| {
+                served.fetch_add(1, Ordering::Relaxed);
+            })));
+        }
+        let all = async {
+            spawn_local(serve(worker));
+            let served_before = spawn_local(async move { served.load(Ordering::Relaxed) });
+            assert!(served_before.await.unwrap() <= MAILS_A_TURN);
+        };
+        LocalSet::new().run_until(all).await;
     }
 }

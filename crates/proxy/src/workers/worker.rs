@@ -25,7 +25,7 @@ use session_state::pins::{Began, PASSING, PinReason, WISHES, is_kept};
 use slab::Slab;
 use sql::{Analysis, LexMode, Shapes};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -79,6 +79,8 @@ pub(crate) struct Worker {
     pub defaults: RefCell<Defaults>,
     /// The sessions, as others may see and signal them.
     pub entries: RefCell<Slab<Rc<SessionHandle>>>,
+    /// Their places there, by their ids.
+    places: RefCell<HashMap<u64, usize>>,
     /// Until when (process clock, ms) each of them needs no look of the sweep, by its place there: most of many are idle for long.
     naps: RefCell<Vec<u64>>,
     /// Turns for passwords that take long to check.
@@ -139,6 +141,7 @@ impl Worker {
             memory: RefCell::default(),
             defaults: RefCell::default(),
             entries: RefCell::default(),
+            places: RefCell::default(),
             naps: RefCell::default(),
             checks: Semaphore::new(CHECKS),
             long_digest: Semaphore::new(1),
@@ -374,10 +377,26 @@ impl Worker {
         usize::try_from(id).unwrap_or(0) % workers.max(1)
     }
 
+    /// A session begins: its place in the table.
+    pub(crate) fn register(&self, handle: &Rc<SessionHandle>) -> usize {
+        let key = self.entries.borrow_mut().insert(Rc::clone(handle));
+        self.places.borrow_mut().insert(handle.id, key);
+        handle.key.set(key);
+        self.wake(key);
+        key
+    }
+
+    /// The session in this place has ended.
+    pub(crate) fn unregister(&self, key: usize) -> Rc<SessionHandle> {
+        let handle = self.entries.borrow_mut().remove(key);
+        self.places.borrow_mut().remove(&handle.id);
+        handle
+    }
+
     /// KILL of one of its sessions.
     pub(crate) fn kill(&self, id: u64, kind: KillKind) {
-        let entries = self.entries.borrow();
-        if let Some((_, handle)) = entries.iter().find(|(_, e)| e.id == id) {
+        let key = self.places.borrow().get(&id).copied();
+        if let Some(handle) = key.and_then(|key| self.entries.borrow().get(key).cloned()) {
             handle.signal(match kind {
                 KillKind::Query => Signal::KillQuery,
                 KillKind::Connection => Signal::KillConnection,
@@ -429,5 +448,25 @@ impl Worker {
         if let Some(nap_until_ms) = self.naps.borrow_mut().get_mut(key) {
             *nap_until_ms = 0;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bed;
+
+    #[test]
+    fn a_kill_finds_its_session_by_the_id() {
+        let worker = bed::worker(bed::snapshot(&[(0, "127.0.0.1")], ""));
+        let [one, other] = [FIRST_SESSION_ID, FIRST_SESSION_ID + 1].map(|id| Rc::new(SessionHandle::new(id, 0)));
+        let key = worker.register(&one);
+        worker.register(&other);
+        worker.kill(one.id, KillKind::Query);
+        assert_eq!((one.pending(), other.pending()), (Some(Signal::KillQuery), None));
+        assert_eq!(worker.unregister(key).id, one.id);
+        worker.kill(one.id, KillKind::Connection);
+        worker.kill(other.id, KillKind::Connection);
+        assert_eq!((one.pending(), other.pending()), (Some(Signal::KillQuery), Some(Signal::KillConnection)));
     }
 }
