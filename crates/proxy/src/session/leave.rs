@@ -206,7 +206,9 @@ impl AtHand {
         let is_free = at.pins.set().without(WISHES).is_empty();
         let now_ms = at.worker.shared.clock.now_ms();
         let Some(backend) = at.backend.as_mut() else { return Ok(()) };
-        if backend.core.killed || backend.core.server.standing.leave_at_ms() > now_ms {
+        // `killed` says this of an earlier statement, too.
+        let is_killed = backend.core.kill.is_some();
+        if is_killed || backend.core.server.standing.leave_at_ms() > now_ms {
             return Ok(());
         }
         if is_free {

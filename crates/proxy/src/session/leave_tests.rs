@@ -281,6 +281,25 @@ async fn what_may_never_end_is_given_up_only_on_a_server_that_is_cut_off() {
     }
 }
 
+#[tokio::test]
+async fn after_a_killed_statement_the_next_one_of_the_transaction_is_hurried_too() {
+    use crate::clients::session_handle::Signal;
+    let all = async {
+        let mut bed = Bed::new("").on(MySql);
+        bed.pin(&[PinReason::Transaction]);
+        bed.at.backend.as_mut().unwrap().core.killed = true;
+        let now_ms = bed.worker.shared.clock.now_ms();
+        bed.handle.begin_command(now_ms);
+        case(&mut bed, Case::LeftForLong).await;
+        let session = &mut *bed;
+        assert!(session.hand.hurry_up(&mut session.at).is_ok());
+        assert!(bed.at.backend.as_ref().unwrap().core.kill.is_some());
+        bed.handle.check_deadlines(now_ms + 60_000);
+        assert_eq!(bed.handle.pending(), Some(Signal::GiveUp));
+    };
+    LocalSet::new().run_until(all).await;
+}
+
 /// A connection that is kept by a wish alone is given up where the statement asks for less lag.
 #[tokio::test]
 async fn a_statement_that_needs_less_lag_chooses_again() {

@@ -29,7 +29,7 @@ impl Frontend {
         for piece in bytes.chunks(piece.max(1)) {
             // What is left of the answer of a statement that was killed, or is to be, is sent at once.
             let is_to_end = matches!(at.handle.pending(), Some(Signal::KillQuery | Signal::QueryTimeout))
-                || at.backend.as_ref().is_some_and(|backend| backend.core.killed);
+                || at.backend.as_ref().is_some_and(|backend| backend.core.kill.is_some());
             if !is_to_end {
                 at.handle.wait_for_turn(at.worker.shared.clock, rate, piece.len()).await?;
             }
