@@ -56,6 +56,10 @@ impl Session {
             } else {
                 let wanted = self.client.wanted();
                 self.client.input.reserve(wanted, &self.worker.buffers);
+                if !self.handle.is_idle() {
+                    // A part of the next command holds up no limit, and more of it puts none off.
+                    self.handle.set_activity(Activity::Idle, self.worker.clock.now_ms());
+                }
             }
             match self.client.wait_for_client(&self.at).await? {
                 Waited::Read(0) => return Err(End::Quit),

@@ -112,3 +112,20 @@ async fn a_silent_client_is_waited_for() {
     bed.handle.signal(Signal::Park);
     assert!(bed.next_command().await.unwrap().is_none(), "idle for a while");
 }
+
+#[tokio::test]
+async fn a_client_that_stalls_in_the_next_command_is_idle() {
+    let mut bed = Bed::new("");
+    // A COM_PING, and the header of a command of two bytes.
+    bed.arrives(b"\x01\0\0\0\x0e\x02\0\0\0");
+    let ping = bed.next_command().await.unwrap().unwrap();
+    bed.serve_command(ping).await.unwrap();
+    assert_eq!(bed.handle.activity().0, Activity::Running);
+    for (now_ms, more) in [(1_000, &b""[..]), (2_000, b"\x03")] {
+        bed.worker.clock.set(now_ms);
+        std::io::Write::write_all(&mut bed.ends[0], more).unwrap();
+        let waits = tokio::time::timeout(std::time::Duration::from_millis(1), bed.next_command()).await;
+        assert!(waits.is_err(), "a part of a command");
+        assert_eq!(bed.handle.activity(), (Activity::Idle, 1_000), "from when it stalled");
+    }
+}
