@@ -191,6 +191,8 @@ impl Batch {
                     habit.rests(self.worker.shared.clock.now_ms());
                 }
                 self.is_late = true;
+                // The rest of it is read in peace for as long as a late head has.
+                self.next_look_us = self.worker.shared.clock.now_us() + self.late_us();
                 self.send_away(0);
             }
             self.backend.input.reserve(taken.needs, &self.worker.buffers);

@@ -434,13 +434,15 @@ async fn a_statement_that_changed_its_session_never_runs_again() {
 async fn for_the_end_of_a_long_reply_nobody_waits() {
     run(async {
         let long = result_of(&[&[&"x".repeat(3_000)]]);
-        let mut queue = Queue::new("pipeline_depth=4, pipeline_max_reply_bytes=1024");
+        let mut queue = Queue::new("pipeline_depth=4, pipeline_max_reply_bytes=1024, pipeline_late_ms=5000");
         let mut waiting = queue.all_ride(&["a", "b", "c", "d", "d", "d"]);
         queue.comes_free();
         queue.hears(&["a", "b", "c"]).await;
         queue.says(&long[..2_000]).await;
         assert_eq!(all_had(&mut waiting[..3]).await, [Had::Alone, Had::Alone, Had::Alone]);
         assert_eq!(queue.batches().again, 3);
+        queue.says(&[&long[2_000..], &row("b"), &row("c")].concat()).await;
+        assert_eq!(had(&mut waiting[3]).await, Had::Backend, "the connection, which is as good as before");
     })
     .await;
 }
