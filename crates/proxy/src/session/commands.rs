@@ -273,7 +273,7 @@ impl Session {
         };
         let id = u64::from(id);
         if self.worker.shared.user_of(id).is_some() {
-            return self.client.kill_session(&mut self.at, id, KillKind::Connection).await;
+            return self.client.kill_session(&mut self.at, &mut self.facts, id, KillKind::Connection).await;
         }
         self.send_on(command, ReplyKind::Simple).await
     }

@@ -147,9 +147,12 @@ async fn a_kill_in_binary_names_a_session_or_a_servers_connection() {
     let mut bed = Bed::new("");
     bed.worker.shared.note_session(own, Some("anna"));
     let id = u32::try_from(own).unwrap().to_le_bytes();
+    bed.facts.set_numbers((3, 4, 1, 0));
     assert_eq!(told(&bed.serve(Command::ProcessKill, &id).await.unwrap()), (OK, 0));
+    assert_eq!(bed.facts.numbers(), (0, 4, 0, 0));
     bed.worker.shared.note_session(own, Some("bert"));
     assert_eq!(told(&bed.serve(Command::ProcessKill, &id).await.unwrap()), (ERR, 1095));
+    assert_eq!(bed.facts.numbers(), (-1, 4, 1, 1));
     assert_eq!(told(&bed.serve(Command::ProcessKill, b"\x01").await.unwrap()), (ERR, 1835));
 }
 

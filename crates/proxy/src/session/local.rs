@@ -41,7 +41,8 @@ impl Session {
             return Ok(true);
         }
         match analysis.kind {
-            Kind::Kill => self.client.answer_kill(&mut self.at, &self.wants, command, start).await,
+            // Rare, and long.
+            Kind::Kill => Box::pin(self.client.answer_kill(&mut self.at, &mut self.facts, &self.wants, command, start)).await,
             Kind::Set if self.at.backend.is_none() && self.at.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
             Kind::Commit | Kind::Rollback => {
                 let sql = self.client.sql_text(command, start).to_vec();
@@ -101,7 +102,7 @@ impl Session {
                 Some(wanted) => self.client.send_warnings(&mut self.at, &mut self.facts, &wanted, true).await,
                 None => Ok(false),
             },
-            Kind::Kill => self.client.kill_by_text(&mut self.at, &self.wants, &text).await,
+            Kind::Kill => self.client.kill_by_text(&mut self.at, &mut self.facts, &self.wants, &text).await,
             _ => Ok(false),
         }
     }
@@ -164,41 +165,41 @@ impl Frontend {
         self.send_warnings(at, facts, &wanted, false).await
     }
 
-    /// Kills a session of the same user and answers.
-    pub(super) async fn kill_session(&mut self, at: &mut Backends, id: u64, kind: KillKind) -> Result<(), End> {
-        let Some(user) = at.worker.shared.user_of(id) else {
-            return self.send_error(at, codes::NO_SUCH_THREAD, "HY000", &format!("Unknown thread id: {id}")).await;
+    /// Kills a session of the same user, notes how that ended, and answers.
+    pub(super) async fn kill_session(&mut self, at: &mut Backends, facts: &mut SessionFacts, id: u64, kind: KillKind) -> Result<(), End> {
+        let Some((code, sqlstate, text)) = refused_kill(at, id, kind) else {
+            at.worker.shared.kill(id, kind);
+            // MariaDB keeps older warnings over a KILL.
+            facts.note_success(at.worker.shared.serves_mariadb());
+            return self.send_ok(at).await;
         };
-        if *user != *at.user.name {
-            return self.send_error(at, codes::KILL_DENIED, "HY000", &format!("You are not owner of thread {id}")).await;
-        }
-        if id == at.handle.id {
-            let (code, text) = match kind {
-                KillKind::Connection if at.worker.shared.serves_mariadb() => (codes::CONNECTION_KILLED, "Connection was killed"),
-                _ => (codes::QUERY_INTERRUPTED, "Query execution was interrupted"),
-            };
-            self.send_error(at, code, "70100", text).await?;
-            return if kind == KillKind::Connection { Err(End::Quit) } else { Ok(()) };
-        }
-        at.worker.shared.kill(id, kind);
-        self.send_ok(at).await
+        facts.note_own_error(code, sqlstate, text.as_bytes());
+        self.send_error(at, code, &String::from_utf8_lossy(&sqlstate), &text).await?;
+        if id == at.handle.id && kind == KillKind::Connection { Err(End::Quit) } else { Ok(()) }
     }
 
-    async fn kill_by_text(&mut self, at: &mut Backends, wants: &Wants, text: &[u8]) -> Result<bool, End> {
+    async fn kill_by_text(&mut self, at: &mut Backends, facts: &mut SessionFacts, wants: &Wants, text: &[u8]) -> Result<bool, End> {
         let Some(kill) = sql::parse_kill(text, wants.lex, at.handle.id) else { return Ok(false) };
         let Kill { target: KillTarget::Connection(id) | KillTarget::Query(id), .. } = kill;
         if id < crate::workers::worker::FIRST_SESSION_ID / 2 || at.worker.shared.user_of(id).is_none() {
             return Ok(false);
         }
         let kind = if matches!(kill.target, KillTarget::Query(_)) { KillKind::Query } else { KillKind::Connection };
-        self.kill_session(at, id, kind).await?;
+        self.kill_session(at, facts, id, kind).await?;
         Ok(true)
     }
 
     /// KILL of a session by the id that clients see; other ids are the server's own and go to it.
-    async fn answer_kill(&mut self, at: &mut Backends, wants: &Wants, command: Incoming, start: usize) -> Result<bool, End> {
+    async fn answer_kill(
+        &mut self,
+        at: &mut Backends,
+        facts: &mut SessionFacts,
+        wants: &Wants,
+        command: Incoming,
+        start: usize,
+    ) -> Result<bool, End> {
         let text = self.sql_text(command, start).to_vec();
-        self.kill_by_text(at, wants, &text).await
+        self.kill_by_text(at, facts, wants, &text).await
     }
 
     /// COMMIT or ROLLBACK where there is nothing to end.
@@ -219,6 +220,22 @@ impl Frontend {
         self.send_ok(at).await?;
         Ok(true)
     }
+}
+
+/// The error that this KILL gets instead of an OK, if it gets one: number, SQLSTATE and text.
+fn refused_kill(at: &Backends, id: u64, kind: KillKind) -> Option<(u16, [u8; 5], String)> {
+    let shared = &at.worker.shared;
+    let Some(user) = shared.user_of(id) else {
+        return Some((codes::NO_SUCH_THREAD, *b"HY000", format!("Unknown thread id: {id}")));
+    };
+    if *user != *at.user.name {
+        return Some((codes::KILL_DENIED, *b"HY000", format!("You are not owner of thread {id}")));
+    }
+    let (code, text) = match kind {
+        KillKind::Connection if shared.serves_mariadb() => (codes::CONNECTION_KILLED, "Connection was killed"),
+        _ => (codes::QUERY_INTERRUPTED, "Query execution was interrupted"),
+    };
+    (id == at.handle.id).then(|| (code, *b"70100", text.to_owned()))
 }
 
 /// The rows of a SHOW WARNINGS or SHOW ERRORS with this text, where the session has them.

@@ -121,7 +121,14 @@ async fn a_kill_is_answered_here_for_sessions_of_the_proxy() {
         for (id, user) in [(me, "anna"), (own, "anna"), (others, "bert")] {
             bed.worker.shared.note_session(id, Some(user));
         }
+        bed.facts.set_numbers((3, 4, 1, 0));
         assert_eq!(answered(&mut bed, &text).await, expected, "{text}");
+        let numbers = match expected {
+            Some(OK) => (0, 4, 0, 0),
+            Some(_) => (-1, 4, 1, 1),
+            None => (3, 4, 1, 0),
+        };
+        assert_eq!(bed.facts.numbers(), numbers, "{text}");
     }
 }
 

@@ -15,6 +15,7 @@ use crate::net::link::Link;
 use crate::workers::mailbox::KillKind;
 use crate::workers::worker::{FIRST_SESSION_ID, Worker};
 use serde::{Deserialize, Serialize};
+use session_state::facts::SessionFacts;
 use session_state::pins::PinReason;
 use session_state::wants::Wants;
 use sql::{Kill, KillTarget};
@@ -104,10 +105,12 @@ impl Session {
         loop {
             match self.client.next_passed(&mut self.at, &mut passage).await {
                 Ok(PassthroughEvent::Moved) => self.client.note_passed(&self.at, &passage),
-                Ok(PassthroughEvent::Command) => match self.client.hear_client(&mut self.at, &self.wants, &mut passage).await {
-                    Ok(()) => self.client.note_passed(&self.at, &passage),
-                    Err(end) => return end,
-                },
+                Ok(PassthroughEvent::Command) => {
+                    match self.client.hear_client(&mut self.at, &mut self.facts, &self.wants, &mut passage).await {
+                        Ok(()) => self.client.note_passed(&self.at, &passage),
+                        Err(end) => return end,
+                    }
+                }
                 Ok(PassthroughEvent::Disturbed) => {}
                 Err(_) => return End::StreamEnded,
             }
@@ -281,7 +284,7 @@ impl Frontend {
     }
 
     /// The client begins to speak: what is asked of the proxy is answered by it, the rest goes to the server.
-    async fn hear_client(&mut self, at: &mut Backends, wants: &Wants, passage: &mut Passage) -> Result<(), End> {
+    async fn hear_client(&mut self, at: &mut Backends, facts: &mut SessionFacts, wants: &Wants, passage: &mut Passage) -> Result<(), End> {
         let start = before_answered(self.input.filled());
         let bytes = self.input.filled().get(start..).unwrap_or_default();
         let whole = packet::header(bytes).filter(|(len, seq)| *seq == 0 && bytes.len() == HEADER + len).is_some();
@@ -297,7 +300,7 @@ impl Frontend {
                     self.input.consume_behind(start, HEADER + payload.len());
                     self.command_seq = 1;
                     passage.awaits_answer = false;
-                    return self.kill_session(at, id, kind).await;
+                    return self.kill_session(at, facts, id, kind).await;
                 }
             }
             Some(Command::Quit) => passage.has_quit = true,
