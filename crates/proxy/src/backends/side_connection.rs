@@ -78,10 +78,16 @@ impl std::fmt::Display for Unanswered {
     }
 }
 
-/// Ends the statement that runs on `backend`, from another connection, in the background.
+/// Ends the statement that runs on `backend`, from another connection, in the background. While that is under way for the statement,
+/// nothing is begun again.
 pub(crate) fn kill_statement(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, backend: &mut Backend) {
+    let kill = backend.core.kill.get_or_insert_default();
+    // The task that sends one holds it, too.
+    if Arc::strong_count(kill) > 1 {
+        return;
+    }
+    let kill = Arc::clone(kill);
     count(&worker.counters.killed_queries);
-    let kill = Arc::clone(backend.core.kill.get_or_insert_default());
     let (worker, pool, target) = (Rc::clone(worker), Rc::clone(pool), Target::of(worker, pool, &backend.core));
     let sql = format!("KILL QUERY {}", target.thread_id);
     tokio::task::spawn_local(async move { send_kill(&worker, &pool, &target, &sql, Some(&kill)).await });

@@ -283,9 +283,11 @@ impl SessionHandle {
         Some(self.transaction_since_ms.get() * 1000).filter(|since_us| *since_us > 0)
     }
 
-    /// The running statement was killed: without an answer its connection is given up at this time (ms).
+    /// The running statement was killed: without an answer its connection is given up at this time (ms), or when an earlier kill
+    /// says.
     pub(crate) fn give_up_at(&self, at_ms: u64) {
-        self.give_up_at_ms.set(at_ms);
+        let before_ms = Some(self.give_up_at_ms.get()).filter(|before_ms| *before_ms > 0);
+        self.give_up_at_ms.set(before_ms.map_or(at_ms, |before_ms| before_ms.min(at_ms)));
     }
 
     /// The server is told to end the running statement, for this reason.
@@ -568,6 +570,8 @@ mod tests {
         e.check_deadlines(6111);
         assert_eq!(e.pending(), None, "one signal a statement");
         e.give_up_at(6200);
+        // It was killed again.
+        e.give_up_at(10_200);
         e.check_deadlines(6211);
         assert_eq!(e.pending(), Some(Signal::GiveUp));
         e.clear_signal();

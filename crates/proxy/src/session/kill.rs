@@ -33,7 +33,28 @@ async fn await_over(kill: &Kill, handle: &SessionHandle, limit: Duration) {
 mod tests {
     use super::*;
     use crate::clients::session_handle::Signal;
+    use crate::session::bed::Bed;
     use std::time::Instant;
+    use tokio::task::LocalSet;
+    use wire::charset::Flavor::MySql;
+
+    #[tokio::test]
+    async fn a_kill_that_is_repeated_is_sent_once_and_puts_nothing_off() {
+        let all = async {
+            let mut bed = Bed::new("").on(MySql);
+            let clock = bed.worker.shared.clock;
+            bed.handle.begin_command(clock.now_ms());
+            let session = &mut *bed;
+            assert!(session.hand.interrupt(&mut session.at, Signal::KillQuery).is_ok());
+            let first_ms = clock.now_ms();
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(session.hand.interrupt(&mut session.at, Signal::KillQuery).is_ok());
+            assert_eq!(bed.worker.counters.killed_queries.get(), 1);
+            bed.handle.check_deadlines(first_ms + 5_001);
+            assert_eq!(bed.handle.pending(), Some(Signal::GiveUp), "5 s after the first one");
+        };
+        LocalSet::new().run_until(all).await;
+    }
 
     #[tokio::test]
     async fn other_kills_do_not_end_the_wait_and_the_sessions_end_does() {
