@@ -2,7 +2,7 @@
 
 use crate::backends::backend::Backend;
 use crate::backends::connect;
-use crate::backends::side_connection::{Loss, end_connection, end_lost_connection};
+use crate::backends::side_connection::{KilledBy, Loss, end_connection, end_lost_connection};
 use crate::hostgroups::pool::HostgroupPool;
 use crate::workers::safety::Safety;
 use crate::workers::worker::Worker;
@@ -66,7 +66,7 @@ pub(crate) fn outlives_reset(backend: &Backend, pins: PinSet) -> bool {
 /// The session is gone and left a backend with state on it: end what runs, roll back, give back or close.
 pub(crate) async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend, pins: PinSet, running: bool) {
     if running && worker.snapshot().vars.kill_backend_connection_when_disconnect {
-        return end_connection(worker, pool, backend).await;
+        return end_connection(worker, pool, backend, KilledBy::Proxy).await;
     }
     if !running && backend.is_owed() && !backend.core.server.is_severed() {
         return end_lost_connection(worker, pool, backend, Loss::Closed).await;
@@ -80,6 +80,14 @@ pub(crate) async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend
     if let Some(backend) = cleaned(&worker, &pool, backend, pins).await {
         pool.release(&worker, backend);
     }
+}
+
+/// As [`abandon`], for a session that was killed: what runs ends, whatever it waits for.
+pub(crate) async fn abandon_killed(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend, pins: PinSet) {
+    if worker.snapshot().vars.kill_backend_connection_when_disconnect {
+        return end_connection(worker, pool, backend, KilledBy::Client).await;
+    }
+    abandon(worker, pool, backend, pins, true).await;
 }
 
 /// A backend that had these pins, reset. None: it is closed. If its connection failed, what its server keeps open there is ended in

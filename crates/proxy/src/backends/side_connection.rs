@@ -4,7 +4,8 @@
 //! INVARIANT: the number of a connection means something on its own server only, so nothing is said about it at another address
 //! than its own (a name may stand for another server by now), nor, where the connection was lost, to a server that may have been
 //! started since (numbers begin anew with it). A KILL QUERY goes out only while its statement runs, and the
-//! session sends nothing else on that connection while one is on its way.
+//! session sends nothing else on that connection while one is on its way. The proxy itself kills no connection that waits for a
+//! semi-synchronous replica: MariaDB would then commit without the replica's word. A client's own KILL goes out.
 //!
 //! A statement may never end: its words or its reply were lost on the way (a firewall that forgot the connection, say). On a server that
 //! is not to be used any more a [`Watch`] looks whether the statement runs at all, and ends its connection if it does not. If the server
@@ -65,6 +66,8 @@ pub(crate) enum Unanswered {
     Withdrawn,
     /// The server was started since, so that what ran there has ended.
     Ended,
+    /// A KILL was not sent: killed, it would commit without the replica's word.
+    Spared,
 }
 
 impl std::fmt::Display for Unanswered {
@@ -74,34 +77,54 @@ impl std::fmt::Display for Unanswered {
             Self::Failed(why) => f.write_str(why),
             Self::Withdrawn => f.write_str("the statement had already ended"),
             Self::Ended => f.write_str("the server was restarted in the meantime"),
+            Self::Spared => f.write_str("the connection waits for a semi-synchronous replica"),
+        }
+    }
+}
+
+/// Who decides that a statement ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KilledBy {
+    /// A client or an operator, by a KILL: the statement ends whatever it waits for.
+    Client,
+    /// The proxy, because a time is over or a client left: what waits for a semi-synchronous replica goes on.
+    Proxy,
+}
+
+impl KilledBy {
+    fn what(self, sql: &str) -> What<'_> {
+        match self {
+            Self::Client => What::Says(sql),
+            Self::Proxy => What::Kills(sql),
         }
     }
 }
 
 /// Ends the statement that runs on `backend`, from another connection, in the background. While that is under way for the statement,
-/// nothing is begun again.
-pub(crate) fn kill_statement(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, backend: &mut Backend) {
+/// nothing is begun again, except a client's first KILL after the proxy's own.
+pub(crate) fn kill_statement(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, backend: &mut Backend, by: KilledBy) {
     let kill = backend.core.kill.get_or_insert_default();
+    let is_clients_first = by == KilledBy::Client && kill.is_clients_first();
     // The task that sends one holds it, too.
-    if Arc::strong_count(kill) > 1 {
+    if Arc::strong_count(kill) > 1 && !is_clients_first {
         return;
     }
     let kill = Arc::clone(kill);
     count(&worker.counters.killed_queries);
     let (worker, pool, target) = (Rc::clone(worker), Rc::clone(pool), Target::of(worker, pool, &backend.core));
     let sql = format!("KILL QUERY {}", target.thread_id);
-    tokio::task::spawn_local(async move { send_kill(&worker, &pool, &target, &sql, Some(&kill)).await });
+    tokio::task::spawn_local(async move { send_kill(&worker, &pool, &target, by.what(&sql), Some(&kill)).await });
 }
 
 /// Closes a connection whose statement still runs, and tells the server to end it: a server notices a closed socket only
 /// when it writes. The connection counts until the server has been told.
-pub(crate) async fn end_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend) {
+pub(crate) async fn end_connection(worker: Rc<Worker>, pool: Rc<HostgroupPool>, backend: Backend, by: KilledBy) {
     count(&worker.counters.killed_connections);
     let target = Target::of(&worker, &pool, &backend.core);
     let sql = format!("KILL {}", target.thread_id);
     let Backend { link, core, .. } = backend;
     drop(link);
-    send_kill(&worker, &pool, &target, &sql, None).await;
+    send_kill(&worker, &pool, &target, by.what(&sql), None).await;
     drop(core);
     pool.grow(&worker);
 }
@@ -145,11 +168,12 @@ pub(crate) async fn end_given_up(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mu
     pool.grow(&worker);
 }
 
-async fn send_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, target: &Target, sql: &str, kill: Option<&Kill>) {
-    match ask(worker, pool, target, What::Says(sql), KILL_WAIT, kill).await {
+async fn send_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, target: &Target, what: What<'_>, kill: Option<&Kill>) {
+    let id = target.thread_id;
+    match ask(worker, pool, target, what, KILL_WAIT, kill).await {
         Ok(_) => {}
-        Err(Unanswered::Withdrawn) => tracing::debug!("{sql} was not sent: the statement had already ended"),
-        Err(why) => tracing::warn!("{sql} failed: {why}"),
+        Err(why @ (Unanswered::Withdrawn | Unanswered::Spared)) => tracing::debug!("KILL of connection {id} was not sent: {why}"),
+        Err(why) => tracing::warn!("KILL of connection {id} failed: {why}"),
     }
 }
 
@@ -175,7 +199,7 @@ async fn ask(
     kill: Option<&Kill>,
 ) -> Result<(Collected, u32), Unanswered> {
     let has_ended = || match what {
-        What::Says(_) => false,
+        What::Says(_) | What::Kills(_) => false,
         What::End { opened_ms } => opened_ms < target.server.addresses.started_ms(),
     };
     if has_ended() {
@@ -188,13 +212,13 @@ async fn ask(
                 pool.release(worker, backend);
                 return Err(Unanswered::Withdrawn);
             };
-            if let Ok(Ok(reply)) = tokio::time::timeout(IDLE_WAIT, ask_on(worker, &mut backend, target, what)).await {
+            if let Ok(Ok(said)) = tokio::time::timeout(IDLE_WAIT, ask_on(worker, &mut backend, target, what)).await {
                 if let Some(out) = out {
                     out.answered();
                 }
                 let id = backend.core.thread_id;
                 pool.release(worker, backend);
-                return answer(reply).map(|reply| (reply, id));
+                return said.and_then(answer).map(|reply| (reply, id));
             }
             // What it may still hold is not to arrive later.
             backend.link.stream().forget_unsent();
@@ -210,11 +234,11 @@ async fn ask(
         let opened = connect::enter(worker, &target.server, target.peer, &target.lane.key, 0, Slot::extra()).await;
         let mut backend = opened.map_err(|e| Unanswered::Failed(format!("{e:?}")))?;
         let out = begin()?;
-        let reply = ask_on(worker, &mut backend, target, what).await.map_err(|e| Unanswered::Failed(e.to_string()))?;
+        let said = ask_on(worker, &mut backend, target, what).await.map_err(|e| Unanswered::Failed(e.to_string()))?;
         if let Some(out) = out {
             out.answered();
         }
-        answer(reply).map(|reply| (reply, backend.core.thread_id))
+        said.and_then(answer).map(|reply| (reply, backend.core.thread_id))
     };
     tokio::time::timeout(within, asked).await.unwrap_or(Err(Unanswered::Late(within)))
 }
@@ -224,6 +248,8 @@ async fn ask(
 enum What<'a> {
     /// This.
     Says(&'a str),
+    /// This KILL, unless the connection waits for a semi-synchronous replica.
+    Kills(&'a str),
     /// KILL of a connection that was opened then (process clock, ms), if the server certainly runs since before that.
     End { opened_ms: u64 },
 }
@@ -235,21 +261,33 @@ impl What<'_> {
     }
 }
 
-async fn ask_on(worker: &Worker, backend: &mut Backend, target: &Target, what: What<'_>) -> io::Result<Collected> {
-    let reply = match what {
-        What::Says(sql) => backend.query(sql, &worker.buffers).await?,
+/// The reply, or why nothing was said though the connection works.
+async fn ask_on(worker: &Worker, backend: &mut Backend, target: &Target, what: What<'_>) -> io::Result<Result<Collected, Unanswered>> {
+    let said = match what {
+        What::Says(sql) => Ok(backend.query(sql, &worker.buffers).await?),
+        What::Kills(sql) => kill_on(worker, backend, target, sql).await?,
         What::End { opened_ms } => end_on(worker, backend, target, opened_ms).await?,
     };
-    backend.core.asked(&reply);
-    Ok(reply)
+    if let Ok(reply) = &said {
+        backend.core.asked(reply);
+    }
+    Ok(said)
 }
 
-async fn end_on(worker: &Worker, backend: &mut Backend, target: &Target, opened_ms: u64) -> io::Result<Collected> {
+async fn kill_on(worker: &Worker, backend: &mut Backend, target: &Target, sql: &str) -> io::Result<Result<Collected, Unanswered>> {
+    let state = backend.query(&state_of(target.thread_id), &worker.buffers).await?;
+    backend.core.asked(&state);
+    if waits_for_replica(&state) {
+        return Ok(Err(Unanswered::Spared));
+    }
+    backend.query(sql, &worker.buffers).await.map(Ok)
+}
+
+async fn end_on(worker: &Worker, backend: &mut Backend, target: &Target, opened_ms: u64) -> io::Result<Result<Collected, Unanswered>> {
     let id = target.thread_id;
     let is_older_here = backend.core.opened_ms <= opened_ms;
     let uptime = (!is_older_here).then(|| "SHOW GLOBAL STATUS LIKE 'Uptime'".to_owned());
-    let state = format!("SELECT STATE FROM information_schema.PROCESSLIST WHERE ID={id}");
-    let questions: Vec<String> = uptime.into_iter().chain([state]).collect();
+    let questions: Vec<String> = uptime.into_iter().chain([state_of(id)]).collect();
     let asked_ms = worker.shared.clock.now_ms();
     let replies = backend.query_all(&questions, &worker.buffers).await?;
     replies.iter().for_each(|reply| backend.core.asked(reply));
@@ -263,11 +301,20 @@ async fn end_on(worker: &Worker, backend: &mut Backend, target: &Target, opened_
     if !is_older_here && (backend.core.thread_id <= id || !ran()) {
         return Err(io::Error::other("the server may have been restarted in the meantime"));
     }
-    // Killed, it would commit without the replica's word.
-    if replies.last().is_some_and(|state| state.rows.iter().any(|row| contains_text(row, b"semi-sync"))) {
-        return Err(io::Error::other("the connection waits for a semi-synchronous replica"));
+    if replies.last().is_some_and(waits_for_replica) {
+        return Ok(Err(Unanswered::Spared));
     }
-    backend.query(&format!("KILL {id}"), &worker.buffers).await
+    backend.query(&format!("KILL {id}"), &worker.buffers).await.map(Ok)
+}
+
+/// Asks what the connection of this number waits for.
+fn state_of(id: u32) -> String {
+    format!("SELECT STATE FROM information_schema.PROCESSLIST WHERE ID={id}")
+}
+
+/// Whether the answer to [`state_of`] says that a commit waits for the word of a semi-synchronous replica.
+fn waits_for_replica(state: &Collected) -> bool {
+    state.rows.iter().any(|row| contains_text(row, b"semi-sync"))
 }
 
 /// The number of seconds that a server says it has run.
@@ -366,7 +413,7 @@ impl Watch {
         let seen = match ask(format!("SELECT COMMAND,CONNECTION_ID() FROM information_schema.PROCESSLIST WHERE ID={id}")).await {
             Ok((reply, own)) if matches!(reply.rows.as_slice(), [row] if is_idle(row, own)) => Seen::Idle,
             Err(Unanswered::Late(_)) => Seen::Nothing,
-            Ok(_) | Err(Unanswered::Failed(_) | Unanswered::Withdrawn | Unanswered::Ended) => Seen::MayRun,
+            Ok(_) | Err(Unanswered::Failed(_) | Unanswered::Withdrawn | Unanswered::Ended | Unanswered::Spared) => Seen::MayRun,
         };
         self.missed.set(if seen == Seen::MayRun { 0 } else { self.missed.get() + 1 });
         if self.missed.get() >= LOOKS {
@@ -392,7 +439,58 @@ fn is_idle(row: &[u8], asked_by: u32) -> bool {
 mod tests {
     use super::*;
     use crate::backends::backend::made::row;
+    use crate::bed;
+    use crate::session::answers::result_of;
+    use model::HostgroupId;
+    use session_state::class::{Class, LaneKey};
+    use std::io::{Read, Write};
+    use wire::charset::Flavor;
     use wire::codec::put_lenenc_bytes;
+    use wire::flags::Capabilities;
+    use wire::packet::{self, HEADER};
+
+    /// What the server hears, if the connection at stake is in this state there, and why nothing was said, if so.
+    async fn heard(state: &str, what: What<'_>) -> (Vec<String>, Option<Unanswered>) {
+        let snapshot = bed::snapshot(&[(0, "127.0.0.1")], "mysql_users = ( { username=\"u\" } )");
+        let worker = bed::worker(Arc::clone(&snapshot));
+        let pool = worker.pool(HostgroupId(0));
+        let (user, class) = (Arc::clone(&snapshot.users["u"]), Class::of(Capabilities::default()));
+        let lane = pool.lane(&worker, &LaneKey { hostgroup: HostgroupId(0), user, class });
+        let (mut backend, mut far) = bed::backend(&worker, &lane, Flavor::MySql, "8.4.0");
+        let target = Target::of(&worker, &pool, &backend.core);
+        let reply = result_of(&[&[state]]);
+        let (tells, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut header = [0; HEADER];
+            while far.read_exact(&mut header).is_ok() {
+                let mut command = vec![0; packet::header(&header).unwrap().0];
+                far.read_exact(&mut command).unwrap();
+                tells.send(String::from_utf8_lossy(&command[1..]).into_owned()).unwrap();
+                far.write_all(&reply).unwrap();
+            }
+        });
+        let said = ask_on(&worker, &mut backend, &target, what).await.unwrap();
+        drop(backend);
+        (told.iter().collect(), said.err())
+    }
+
+    #[tokio::test]
+    async fn the_proxy_itself_kills_nothing_that_waits_for_a_replica() {
+        let asks = "SELECT STATE FROM information_schema.PROCESSLIST WHERE ID=7";
+        let waits = "Waiting for semi-sync ACK from replica";
+        let end = What::End { opened_ms: u64::MAX };
+        for (state, what, expected) in [
+            (waits, KilledBy::Proxy.what("KILL QUERY 7"), &[asks][..]),
+            ("executing", KilledBy::Proxy.what("KILL QUERY 7"), &[asks, "KILL QUERY 7"]),
+            (waits, KilledBy::Client.what("KILL QUERY 7"), &["KILL QUERY 7"]),
+            (waits, end, &[asks]),
+            ("", end, &[asks, "KILL 7"]),
+        ] {
+            let (heard, unanswered) = heard(state, what).await;
+            assert_eq!(heard, expected, "{state}");
+            assert_eq!(matches!(unanswered, Some(Unanswered::Spared)), expected == [asks], "{state}");
+        }
+    }
 
     #[test]
     fn only_a_server_that_ran_before_has_the_connection() {

@@ -19,6 +19,7 @@ use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::recovery::Recovery;
 use crate::backends::backend::Backend;
+use crate::backends::side_connection::{self, KilledBy};
 use crate::clients::session_handle::Leaving;
 use crate::hostgroups::choice::Needs;
 use crate::workers::counters::count;
@@ -215,7 +216,7 @@ impl AtHand {
             return self.watch_overdue(at, now_ms);
         }
         backend.core.killed = true;
-        crate::backends::side_connection::kill_statement(&at.worker, &at.pool, backend);
+        side_connection::kill_statement(&at.worker, &at.pool, backend, KilledBy::Proxy);
         at.handle.give_up_at(now_ms + GIVE_UP_AFTER_MS);
         Ok(())
     }

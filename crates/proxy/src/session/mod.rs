@@ -73,6 +73,7 @@ mod untracked;
 mod user_variables;
 mod views;
 
+use crate::backends::cleaning;
 use crate::clients::session_handle::{Activity, SessionHandle};
 use crate::logs::audit::AuditEvent;
 use crate::net::link::Link;
@@ -260,9 +261,11 @@ impl Session {
         if let Some(backend) = self.at.backend.take() {
             // The client's socket closes now; the backend may take a moment.
             let (worker, pool, pins) = (Rc::clone(&self.worker), Rc::clone(&self.at.pool), self.at.pins.set());
-            let running = end.leaves_statement_running();
             drop(self);
-            crate::backends::cleaning::abandon(worker, pool, backend, pins, running).await;
+            if matches!(end, End::Killed) {
+                return cleaning::abandon_killed(worker, pool, backend, pins).await;
+            }
+            cleaning::abandon(worker, pool, backend, pins, end.leaves_statement_running()).await;
         }
     }
 }

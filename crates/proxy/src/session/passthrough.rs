@@ -8,7 +8,7 @@ use super::backends::Backends;
 use super::end::End;
 use super::fault::{Fault, end_of_pinned};
 use super::frontend::Frontend;
-use crate::backends::side_connection;
+use crate::backends::side_connection::{self, KilledBy};
 use crate::clients::session_handle::{Activity, Signal};
 use crate::net::buffer::{Buffer, WINDOW};
 use crate::net::link::Link;
@@ -267,7 +267,7 @@ impl Frontend {
             Signal::Drain => passage.drains = true,
             Signal::KillQuery if !self.is_answered(at, passage) => {
                 if let Some(backend) = at.backend.as_mut() {
-                    side_connection::kill_statement(&at.worker, &at.pool, backend);
+                    side_connection::kill_statement(&at.worker, &at.pool, backend, KilledBy::Client);
                 }
             }
             _ => {}

@@ -17,6 +17,7 @@ use super::plan::Plan;
 use super::recovery::Recovery;
 use super::sync::Ahead;
 use crate::backends::backend::OUTSTANDING;
+use crate::backends::side_connection::{self, KilledBy};
 use crate::clients::session_handle::Signal;
 use crate::net::buffer::{Buffer, WINDOW};
 use crate::net::link::Sent;
@@ -380,7 +381,8 @@ impl AtHand {
                 if let Some(backend) = at.backend.as_mut() {
                     backend.core.killed = true;
                     // The server then answers the statement with its own error.
-                    crate::backends::side_connection::kill_statement(&at.worker, &at.pool, backend);
+                    let by = if signal == Signal::KillQuery { KilledBy::Client } else { KilledBy::Proxy };
+                    side_connection::kill_statement(&at.worker, &at.pool, backend, by);
                 }
                 at.handle.give_up_at(at.worker.shared.clock.now_ms() + GIVE_UP_AFTER_MS);
                 Ok(())

@@ -9,6 +9,8 @@ use tokio::sync::Notify;
 pub(crate) struct Kill {
     /// The statement is over.
     is_withdrawn: AtomicBool,
+    /// A client wants the statement to end, not only the proxy.
+    is_clients: AtomicBool,
     /// Those that were sent and not answered.
     out: AtomicU32,
     changed: Notify,
@@ -25,6 +27,11 @@ impl Out<'_> {
 }
 
 impl Kill {
+    /// A client wants the statement to end. True the first time.
+    pub(crate) fn is_clients_first(&self) -> bool {
+        !self.is_clients.swap(true, Ordering::AcqRel)
+    }
+
     /// The caller sends one; None when the statement is over.
     pub(crate) fn begin(&self) -> Option<Out<'_>> {
         if self.is_withdrawn.load(Ordering::Acquire) {
