@@ -293,6 +293,9 @@ impl SessionRecord {
         let mut sockets = sockets.into_iter();
         let mut next = || sockets.next().ok_or_else(|| "a socket is missing".to_owned());
         let shared = &worker.shared;
+        if shared.has_session(self.id) {
+            return Err(format!("another session has the id {}", self.id));
+        }
         let user = worker.snapshot().users.get(&self.user).cloned().ok_or_else(|| format!("user '{}' no longer exists", self.user))?;
         let ClientRecord {
             link,

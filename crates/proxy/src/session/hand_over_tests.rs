@@ -183,6 +183,12 @@ async fn a_session_is_refused_that_cannot_go_on() {
         let bed = Bed::new("").on(MySql);
         let (record, sockets) = carried(&bed).unwrap();
         assert_eq!(record.resume(&elsewhere, sockets).unwrap_err(), "127.0.0.1:1 is not a server of hostgroup 1");
+        let worker = worker(ANNA);
+        let (record, sockets) = carried(&bed).unwrap();
+        worker.shared.note_session(bed.handle.id, Some("bert"));
+        let refused = record.resume(&worker, sockets).unwrap_err();
+        assert_eq!(refused, format!("another session has the id {}", bed.handle.id));
+        assert_eq!(worker.shared.user_of(bed.handle.id).as_deref(), Some("bert"), "KILL finds the other one");
     };
     LocalSet::new().run_until(all).await;
 }

@@ -26,7 +26,7 @@ impl Default for Inheritance {
 pub struct ProcessRecord {
     /// Where the process clock begins, ns of the system's monotonic clock.
     pub(crate) clock_origin_ns: u64,
-    /// No session has this id or one above it.
+    /// No session had this id or a higher one when the record was made.
     pub(crate) next_session_id: u64,
     pub(crate) secrets: Vec<(Box<str>, LearntSecrets)>,
     /// Clients are not accepted.

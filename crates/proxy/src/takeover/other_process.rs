@@ -34,6 +34,9 @@ pub struct Holdings {
     /// GTIDs that clients got OK for since the last time.
     #[serde(default)]
     pub(crate) acknowledged: Vec<String>,
+    /// No session of it has this id or a higher one.
+    #[serde(default)]
+    pub(crate) next_session_id: u64,
 }
 
 /// See the module.

@@ -19,7 +19,7 @@ use crate::workers::begin_capture::begin_capture;
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::{KillKind, Mail};
 use crate::workers::shared::Shared;
-use crate::workers::worker::{FIRST_SESSION_ID, Worker};
+use crate::workers::worker::Worker;
 use ::handover::Sockets;
 use cache::CacheSettings;
 use model::ConfigError;
@@ -94,11 +94,9 @@ impl Control {
     /// What goes with the process when another one takes its place.
     pub fn process_record(&self) -> ProcessRecord {
         let shared = &self.shared;
-        let workers = shared.mailboxes.len().max(1) as u64;
-        let begun = shared.sessions_begun.load(Ordering::Acquire);
         ProcessRecord {
             clock_origin_ns: shared.clock.origin_ns(),
-            next_session_id: FIRST_SESSION_ID + (begun + 1) * workers,
+            next_session_id: shared.next_session_id(),
             secrets: shared.secrets(),
             is_paused: !self.is_open(),
         }

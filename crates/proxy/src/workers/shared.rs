@@ -20,6 +20,7 @@ use crate::takeover::other_process::{Connections, Holdings, OtherProcess, SendKi
 use crate::workers::clock::Clock;
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::{KillKind, Mail, Mailbox};
+use crate::workers::worker::FIRST_SESSION_ID;
 use ::handover::Sockets;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use cache::{CacheSettings, QueryCache};
@@ -451,6 +452,27 @@ impl Shared {
         self.in_force.load().snapshot.vars.max_connections.min(self.clients_max.load(Ordering::Relaxed))
     }
 
+    /// No session of this process has this id or a higher one. That includes clients that were accepted but have no id yet.
+    pub(crate) fn next_session_id(&self) -> u64 {
+        let workers = self.mailboxes.len().max(1) as u64;
+        // A listener may have accepted one client that is not counted yet.
+        let under_way = self.frontends.load(Ordering::Acquire) + self.listening.load(Ordering::Acquire);
+        FIRST_SESSION_ID + (self.sessions_begun.load(Ordering::Acquire) + under_way as u64 + 1) * workers
+    }
+
+    /// New sessions get this id or a higher one, whatever the number of workers of the process that used the lower ones.
+    pub(crate) fn begin_session_ids_at(&self, id: u64) {
+        let workers = self.mailboxes.len().max(1) as u64;
+        // The first id is a multiple of the number of workers, so it may be below FIRST_SESSION_ID.
+        let begun = id.saturating_sub(FIRST_SESSION_ID) / workers + 2;
+        self.sessions_begun.fetch_max(begun, Ordering::AcqRel);
+    }
+
+    /// Whether a client with this session id is logged in to this process.
+    pub(crate) fn has_session(&self, id: u64) -> bool {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+    }
+
     /// What this process has, for the one that takes its place.
     pub(crate) fn holdings(&self) -> Holdings {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -462,6 +484,7 @@ impl Shared {
             rights_changed_ms: self.rights_changed_ms.load(Ordering::Acquire),
             definitions: self.ddl_epoch.load(Ordering::Acquire),
             acknowledged: self.elsewhere.take_acknowledged(),
+            next_session_id: self.next_session_id(),
         }
     }
 
@@ -478,7 +501,8 @@ impl Shared {
 
     /// What the process before still has counts here, in the place of what was counted before.
     pub(crate) fn count_elsewhere(&self, holdings: Holdings, kill: Option<SendKill>) {
-        let Holdings { sessions, connections, positions, rights_changed_ms, definitions, acknowledged } = holdings;
+        let Holdings { sessions, connections, positions, rights_changed_ms, definitions, acknowledged, next_session_id } = holdings;
+        self.begin_session_ids_at(next_session_id);
         self.positions.take_over(positions);
         // The two clocks are one.
         self.rights_changed_ms.fetch_max(rights_changed_ms, Ordering::AcqRel);
@@ -519,7 +543,7 @@ impl Shared {
 
     /// KILLs a session, wherever it is.
     pub(crate) fn kill(&self, id: u64, kind: KillKind) {
-        let is_here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id);
+        let is_here = self.has_session(id);
         let workers = self.mailboxes.len().max(1) as u64;
         // The id names its worker.
         match self.mailboxes.get((id % workers) as usize).filter(|_| is_here) {

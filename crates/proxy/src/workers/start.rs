@@ -12,7 +12,6 @@ use crate::workers::in_force::InForce;
 use crate::workers::mailbox::Mail;
 use crate::workers::shared::Shared;
 use crate::workers::work;
-use crate::workers::worker::FIRST_SESSION_ID;
 use model::fleet::RoleKeeper;
 use model::snapshot::Snapshot;
 use model::{ConfigError, Listen};
@@ -231,9 +230,7 @@ impl Proxy {
 /// Before the first worker runs.
 pub(crate) fn take_over(process: &ProcessRecord, shared: &mut Shared) {
     shared.clock = Clock::since_ns(process.clock_origin_ns);
-    let workers = shared.mailboxes.len().max(1) as u64;
-    let begun = process.next_session_id.saturating_sub(FIRST_SESSION_ID) / workers + 1;
-    shared.sessions_begun.store(begun, Ordering::Release);
+    shared.begin_session_ids_at(process.next_session_id);
     for (name, secrets) in &process.secrets {
         shared.user(name).learn(|learnt| learnt.clone_from(secrets));
     }
@@ -246,7 +243,44 @@ fn clients_within(free: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::clients_within;
+    use super::*;
+    use crate::workers::worker::FIRST_SESSION_ID;
+    use std::path::PathBuf;
+
+    fn shared(workers: usize) -> Arc<Shared> {
+        let in_force = InForce::compile(crate::bed::snapshot(&[(0, "a")], ""), None).unwrap();
+        Arc::new(Shared::new(Arc::new(in_force), None, workers, None))
+    }
+
+    /// A process, and one with so many workers that starts in its place.
+    fn processes(workers: usize, workers_of_new: usize) -> (Arc<Shared>, Arc<Shared>) {
+        let old = shared(workers);
+        old.sessions_begun.store(1_000, Ordering::Release);
+        let stats = Arc::new(ProxyStats::new(Arc::clone(&old)));
+        let control = Control::new(Arc::clone(&old), stats, PathBuf::new(), 0, watch::Sender::new(true));
+        let mut new = shared(workers_of_new);
+        take_over(&control.process_record(), Arc::get_mut(&mut new).unwrap());
+        (old, new)
+    }
+
+    /// The old process accepts clients until the new one is ready.
+    #[test]
+    fn sessions_of_two_processes_have_different_ids() {
+        for (workers, workers_of_new) in [(1, 1), (2, 2), (3, 8), (8, 3), (1, 7)] {
+            let (old, new) = processes(workers, workers_of_new);
+            let id = |number: u64, worker: usize, workers: usize| {
+                let workers = workers as u64;
+                FIRST_SESSION_ID - FIRST_SESSION_ID % workers + number * workers + worker as u64
+            };
+            old.sessions_begun.fetch_add(100, Ordering::AcqRel);
+            // Workers have not begun these yet.
+            old.frontends.store(7, Ordering::Release);
+            new.count_elsewhere(old.holdings(), None);
+            let last = id(1_000 + 100 + 7 - 1, workers - 1, workers);
+            let first = id(new.sessions_begun.load(Ordering::Acquire), 0, workers_of_new);
+            assert!(first > last, "{workers} workers, then {workers_of_new}: {first}, {last}");
+        }
+    }
 
     #[test]
     fn clients_leave_descriptors_to_others() {
