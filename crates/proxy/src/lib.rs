@@ -28,7 +28,7 @@ mod workers;
 
 pub use net::stream::DetachedSocket;
 pub use stats::Counts;
-pub use takeover::hand_over_queue::{HandOverQueue, Offer};
+pub use takeover::hand_over_queue::{ForSuccessor, HandOverQueue, Offer};
 pub use takeover::inheritance::{Inheritance, ProcessRecord};
 pub use takeover::other_process::{Connections, Holdings};
 pub use workers::control::Control;

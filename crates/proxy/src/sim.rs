@@ -6,7 +6,7 @@
 
 use crate::net::stream::DetachedSocket;
 use crate::stats::ProxyStats;
-use crate::takeover::hand_over_queue::{HandOverQueue, Offer};
+use crate::takeover::hand_over_queue::{ForSuccessor, HandOverQueue};
 use crate::workers::control::Control;
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::Mail;
@@ -141,11 +141,11 @@ impl Simulated {
     }
 
     /// Sessions and idle connections go to another process from now on: each when it is at rest. Answers what goes.
-    pub fn hand_over(&self) -> mpsc::UnboundedReceiver<Offer> {
-        let (successor, offers) = HandOverQueue::new();
+    pub fn hand_over(&self) -> mpsc::UnboundedReceiver<ForSuccessor> {
+        let (successor, queue) = HandOverQueue::new();
         self.shared.set_successor(Some(successor));
         self.shared.send_all(|| Mail::Ask(Box::new(crate::session::hand_over)));
-        offers
+        queue
     }
 
     /// The process ends: what it still has is closed.

@@ -5,8 +5,8 @@ use crate::random::Random;
 use crate::trace::Trace;
 use model::fleet::{Fleet as _, Layout, RoleKeeper};
 use model::snapshot::Snapshot;
-use proxy::Offer;
 use proxy::sim::{Network, Pipe, Simulated};
+use proxy::{ForSuccessor, Offer};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -84,13 +84,16 @@ impl Proxies {
         self.living.borrow_mut().push(Rc::clone(&new));
         self.trace.note(|| format!("upgrade: {} sessions are to go", old.frontends()));
         self.oracle.count("upgrades");
-        let mut offers = old.hand_over();
+        let mut queue = old.hand_over();
         let (began, mut last_session) = (Instant::now(), None);
         let mut count = tokio::time::interval(COUNT_AGAIN);
         while last_session.is_none_or(|at: Instant| at.elapsed() < IDLE_FOLLOW) {
             tokio::select! {
                 biased;
-                Some(offer) = offers.recv() => self.carry(offer, &after, &mut random),
+                Some(next) = queue.recv() => match next {
+                    ForSuccessor::Offer(offer) => self.carry(offer, &after, &mut random),
+                    ForSuccessor::Kill { session, is_query } => after.kill_here(session, is_query),
+                },
                 _ = count.tick() => {
                     after.count_elsewhere(before.holdings(), None);
                     before.count_connections_elsewhere(&after.own_connections());

@@ -108,6 +108,14 @@ impl Session {
         let is_due = refused_ms == 0 || self.worker.clock.now_ms() >= refused_ms + ASK_AGAIN_MS;
         let Some(successor) = self.worker.shared.successor().filter(|_| is_due) else { return Ok(()) };
         let _turn = successor.turn().await;
+        match self.handle.pending() {
+            // It is to end, and does so here.
+            Some(Signal::TransactionTimeout | Signal::IdleTimeout | Signal::KillConnection | Signal::Stop) => return Ok(()),
+            // Where bytes pass unread, a statement may run that this is to end. Elsewhere none does.
+            Some(Signal::KillQuery) if passage.is_some() => return Ok(()),
+            Some(Signal::KillQuery) => self.handle.clear_signal(),
+            _ => {}
+        }
         // Where bytes pass unread, the proxy may say nothing of its own between them. What the client says meanwhile stays in its
         // socket until it is read.
         let can_go = (passage.is_some() || self.at.forget_shared_statements().await) && self.client.carry(&mut self.at);
@@ -268,6 +276,12 @@ impl SessionRecord {
         match offered {
             Ok(()) => {
                 at.backends_mut().for_each(Backend::count_elsewhere);
+                // The session was on its way when this came.
+                match at.handle.pending() {
+                    Some(Signal::KillConnection) => successor.kill(at.handle.id, false),
+                    Some(Signal::KillQuery) => successor.kill(at.handle.id, true),
+                    _ => {}
+                }
                 Err(End::HandedOver)
             }
             Err(why) => {

@@ -1,6 +1,10 @@
 use super::*;
 use crate::bed;
 use crate::session::bed::{Bed, HOME, OTHER, ok, ok_open, rows, told, worker};
+use crate::takeover::hand_over_queue::{ForSuccessor, UNDER_WAY};
+use crate::workers::mailbox::KillKind;
+use std::task::{Context, Poll, Waker};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
 use wire::reframe::ReplyFacts;
@@ -108,7 +112,7 @@ async fn a_session_goes_whatever_else_it_is_told_at_that_moment() {
         // It waits for its client, and is not parked.
         handle.signal(Signal::KillQuery);
         let mut serve = Box::pin(Session::serve(&mut bed));
-        let cx = &mut std::task::Context::from_waker(std::task::Waker::noop());
+        let cx = &mut Context::from_waker(Waker::noop());
         assert!(serve.as_mut().poll(cx).is_pending());
         assert_eq!(handle.pending(), None);
         handle.signal(hides);
@@ -118,6 +122,75 @@ async fn a_session_goes_whatever_else_it_is_told_at_that_moment() {
         assert!(serve.as_mut().poll(cx).is_pending(), "it waits for the answer");
         assert!(offers.try_recv().is_ok(), "{hides:?}");
     }
+}
+
+/// The KILL that goes to the other process next: the session, and whether it is of its statement only.
+fn killed(queue: &mut UnboundedReceiver<ForSuccessor>) -> Option<(u64, bool)> {
+    match queue.try_recv().ok()? {
+        ForSuccessor::Kill { session, is_query } => Some((session, is_query)),
+        ForSuccessor::Offer(_) => panic!("it is offered"),
+    }
+}
+
+/// The client that sent the KILL was answered with OK.
+#[tokio::test]
+async fn a_session_that_is_killed_on_its_way_is_killed_in_the_other_process() {
+    for (signal, is_query) in [(Signal::KillConnection, false), (Signal::KillQuery, true)] {
+        let mut bed = Bed::new("").on(MySql);
+        let (handle, worker) = (Rc::clone(&bed.handle), Rc::clone(&bed.worker));
+        let (successor, mut queue) = HandOverQueue::new();
+        worker.shared.set_successor(Some(successor));
+        let mut serve = Box::pin(Session::serve(&mut bed));
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(serve.as_mut().poll(cx).is_pending());
+        let Ok(ForSuccessor::Offer(offer)) = queue.try_recv() else { panic!("it is not offered") };
+        handle.signal(signal);
+        offer.answer.send(Ok(())).unwrap();
+        assert!(matches!(serve.as_mut().poll(cx), Poll::Ready(End::HandedOver)));
+        assert_eq!(killed(&mut queue), Some((handle.id, is_query)));
+        // The next ones were sent before it was known that the session has gone.
+        worker.kill(handle.id, KillKind::Connection);
+        assert_eq!(killed(&mut queue), Some((handle.id, false)));
+        worker.shared.kill(handle.id, KillKind::Query);
+        assert_eq!(killed(&mut queue), Some((handle.id, true)));
+        worker.shared.set_successor(None);
+        worker.shared.kill(handle.id, KillKind::Connection);
+        assert_eq!(killed(&mut queue), None);
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_killed_before_it_goes_ends_here() {
+    let mut bed = Bed::new("").on(MySql);
+    let (handle, worker) = (Rc::clone(&bed.handle), Rc::clone(&bed.worker));
+    let (successor, mut queue) = HandOverQueue::new();
+    worker.shared.set_successor(Some(Arc::clone(&successor)));
+    let mut turns = Vec::new();
+    for _ in 0..UNDER_WAY {
+        turns.push(successor.turn().await.unwrap());
+    }
+    tokio::task::yield_now().await;
+    let mut serve = Box::pin(Session::serve(&mut bed));
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert!(serve.as_mut().poll(cx).is_pending(), "it waits for its turn");
+    handle.signal(Signal::KillConnection);
+    drop(turns);
+    assert!(matches!(serve.as_mut().poll(cx), Poll::Ready(End::Killed)));
+    assert_eq!(killed(&mut queue), None, "it is not offered");
+}
+
+#[tokio::test]
+async fn a_session_whose_bytes_pass_unread_is_killed_before_it_goes() {
+    let mut bed = Bed::new("").on(MySql);
+    let (handle, worker) = (Rc::clone(&bed.handle), Rc::clone(&bed.worker));
+    let (successor, mut queue) = HandOverQueue::new();
+    let mut pump = Box::pin(Session::pump(&mut bed, Passage::default()));
+    let cx = &mut Context::from_waker(Waker::noop());
+    assert!(pump.as_mut().poll(cx).is_pending());
+    worker.shared.set_successor(Some(successor));
+    handle.signal(Signal::KillConnection);
+    assert!(matches!(pump.as_mut().poll(cx), Poll::Ready(End::Killed)));
+    assert_eq!(killed(&mut queue), None, "it is not offered");
 }
 
 const ANNA: &str = "mysql_users = ( { username=\"anna\", password=\"x\", default_hostgroup=1 } )";

@@ -115,13 +115,17 @@ impl Session {
                 Err(_) => return End::StreamEnded,
             }
             self.at.note_traffic();
+            // Signals come first: a session that is to end does not go to another process.
+            let disturbed = self.handle.pending().and_then(|signal| self.client.disturbed_in(&mut self.at, &mut passage, signal));
+            if let Some(end) = disturbed {
+                return end;
+            }
             if self.worker.shared.has_successor()
                 && let Err(end) = Box::pin(self.hand_over(Some(&passage))).await
             {
                 return end;
             }
-            let disturbed = self.handle.pending().and_then(|signal| self.client.disturbed_in(&mut self.at, &mut passage, signal));
-            if let Some(end) = disturbed.or_else(|| self.client.has_ended(&self.at, &passage)) {
+            if let Some(end) = self.client.has_ended(&self.at, &passage) {
                 return end;
             }
         }

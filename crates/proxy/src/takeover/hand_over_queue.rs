@@ -8,7 +8,20 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
 /// Sessions that are on their way at a time. Descriptors under way are limited for each user (RLIMIT_NOFILE of the sender, unix(7)).
-const UNDER_WAY: usize = 64;
+pub(crate) const UNDER_WAY: usize = 64;
+
+/// What goes to the other process.
+pub enum ForSuccessor {
+    /// It is to take this.
+    Offer(Offer),
+    /// KILL of a session that it has taken.
+    Kill {
+        /// The session's id.
+        session: u64,
+        /// Of its statement only.
+        is_query: bool,
+    },
+}
 
 /// One thing on its way: a session, or an idle connection.
 pub struct Offer {
@@ -22,15 +35,16 @@ pub struct Offer {
 
 /// The process that takes this one's place, as workers see it.
 pub struct HandOverQueue {
-    offers: mpsc::UnboundedSender<Offer>,
+    queue: mpsc::UnboundedSender<ForSuccessor>,
     turns: Semaphore,
 }
 
 impl HandOverQueue {
-    /// A way to it, and where what goes there comes out. Bounded: each that offers waits for the answer, and some at a time do.
-    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Offer>) {
-        let (offers, out) = mpsc::unbounded_channel();
-        (Arc::new(Self { offers, turns: Semaphore::new(UNDER_WAY) }), out)
+    /// A way to it, and where what goes there comes out. Bounded: each that offers waits for the answer, and some at a time do. KILLs are
+    /// as many as clients send.
+    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<ForSuccessor>) {
+        let (queue, out) = mpsc::unbounded_channel();
+        (Arc::new(Self { queue, turns: Semaphore::new(UNDER_WAY) }), out)
     }
 
     /// Waits for a turn.
@@ -45,8 +59,13 @@ impl HandOverQueue {
     pub async fn offer(&self, record: Vec<u8>, sockets: Vec<DetachedSocket>) -> Result<(), String> {
         let (answer, answered) = oneshot::channel();
         let gone = || "the other process is gone".to_owned();
-        self.offers.send(Offer { record, sockets, answer }).map_err(|_| gone())?;
+        self.queue.send(ForSuccessor::Offer(Offer { record, sockets, answer })).map_err(|_| gone())?;
         answered.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Passes a KILL on: of a session that the other process has taken, or of its statement. Nothing if that process is gone.
+    pub(crate) fn kill(&self, session: u64, is_query: bool) {
+        let _ = self.queue.send(ForSuccessor::Kill { session, is_query });
     }
 }
 

@@ -147,9 +147,10 @@ impl Control {
         self.stats.add_counts(counts);
     }
 
-    /// KILL of a session of this process, that the one which takes its place passes on.
+    /// KILL that the other process passes on, of a session of this one. A session that has gone to the process that takes this one's place
+    /// is killed there. The KILL never goes back to a process before this one.
     pub fn kill_here(&self, id: u64, is_query: bool) {
-        self.shared.kill(id, if is_query { KillKind::Query } else { KillKind::Connection });
+        self.shared.kill_here_or_in_successor(id, if is_query { KillKind::Query } else { KillKind::Connection });
     }
 
     /// The process's listening sockets.

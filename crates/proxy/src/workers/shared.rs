@@ -20,7 +20,7 @@ use crate::takeover::other_process::{Connections, Holdings, OtherProcess, SendKi
 use crate::workers::clock::Clock;
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::{KillKind, Mail, Mailbox};
-use crate::workers::worker::FIRST_SESSION_ID;
+use crate::workers::worker::{FIRST_SESSION_ID, Worker};
 use ::handover::Sockets;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use cache::{CacheSettings, QueryCache};
@@ -543,13 +543,28 @@ impl Shared {
 
     /// KILLs a session, wherever it is.
     pub(crate) fn kill(&self, id: u64, kind: KillKind) {
-        let is_here = self.has_session(id);
-        let workers = self.mailboxes.len().max(1) as u64;
-        // The id names its worker.
-        match self.mailboxes.get((id % workers) as usize).filter(|_| is_here) {
-            Some(mailbox) => mailbox.send(Mail::Kill { id, kind }),
-            None => self.elsewhere.kill(id, kind == KillKind::Query),
+        if !self.kill_here_or_in_successor(id, kind) {
+            self.elsewhere.kill(id, kind == KillKind::Query);
         }
+    }
+
+    /// KILLs a session that is here, or that may have gone to the process that takes this one's place. False where neither can be.
+    pub(crate) fn kill_here_or_in_successor(&self, id: u64, kind: KillKind) -> bool {
+        // The id names its worker.
+        match self.mailboxes.get(Worker::owner_of(id, self.mailboxes.len())).filter(|_| self.has_session(id)) {
+            Some(mailbox) => {
+                mailbox.send(Mail::Kill { id, kind });
+                true
+            }
+            None => self.kill_in_successor(id, kind),
+        }
+    }
+
+    /// KILLs a session that is not here any more, in the process that takes this one's place. False without such a process.
+    pub(crate) fn kill_in_successor(&self, id: u64, kind: KillKind) -> bool {
+        let Some(successor) = self.successor() else { return false };
+        successor.kill(id, kind == KillKind::Query);
+        true
     }
 
     /// A session logged in (or changed its user), or (None) ended.

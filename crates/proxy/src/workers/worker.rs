@@ -393,15 +393,17 @@ impl Worker {
         handle
     }
 
-    /// KILL of one of its sessions.
+    /// KILL of one of its sessions. A session that has left since the KILL was sent may have gone to another process.
     pub(crate) fn kill(&self, id: u64, kind: KillKind) {
         let key = self.places.borrow().get(&id).copied();
-        if let Some(handle) = key.and_then(|key| self.entries.borrow().get(key).cloned()) {
-            handle.signal(match kind {
-                KillKind::Query => Signal::KillQuery,
-                KillKind::Connection => Signal::KillConnection,
-            });
-        }
+        let Some(handle) = key.and_then(|key| self.entries.borrow().get(key).cloned()) else {
+            self.shared.kill_in_successor(id, kind);
+            return;
+        };
+        handle.signal(match kind {
+            KillKind::Query => Signal::KillQuery,
+            KillKind::Connection => Signal::KillConnection,
+        });
     }
 
     /// Ends every session, as at the end of the process.

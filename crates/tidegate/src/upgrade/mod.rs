@@ -48,6 +48,8 @@ enum ToHeir {
     Counted(Box<Counts>),
     /// Something is to go on there; its sockets go with it.
     Offer { number: u64, record: Vec<u8> },
+    /// KILL of a session that the new process has taken.
+    Kill { session: u64, is_query: bool },
 }
 
 #[derive(Serialize, Deserialize)]

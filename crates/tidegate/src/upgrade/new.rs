@@ -198,6 +198,7 @@ fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, boar
                     Err(why) => answer(Err(why)),
                 }
             }
+            Ok(Some((ToHeir::Kill { session, is_query }, _))) => control.kill_here(session, is_query),
             Ok(Some((ToHeir::Counted(counts), _))) => control.add_counts(*counts),
             Ok(Some((ToHeir::Left(left), _))) => {
                 control.count_elsewhere(left, None);

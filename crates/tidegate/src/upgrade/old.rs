@@ -7,7 +7,7 @@ use ::admin::scheduler::Board;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet};
 use monitor::Monitor;
-use proxy::{Connections, Control, DetachedSocket, HandOverQueue, Offer, Proxy};
+use proxy::{Connections, Control, DetachedSocket, ForSuccessor, HandOverQueue, Offer, Proxy};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -160,7 +160,7 @@ impl Successor {
         }
         // The asker may be gone.
         let _ = in_charge.send(());
-        let (successor, offers) = HandOverQueue::new();
+        let (successor, queue) = HandOverQueue::new();
         let _ = outlet.limit(ANSWER_WITHIN);
         let (pending, outlet) = (Pending::default(), Arc::new(Mutex::new(outlet)));
         let (state, mut states) = watch::channel(State::Serves);
@@ -170,7 +170,7 @@ impl Successor {
         });
         let threads = threads.and_then(|_| {
             let (pending, outlet) = (Arc::clone(&pending), Arc::clone(&outlet));
-            std::thread::Builder::new().name("upgrade-out".to_owned()).spawn(move || offer(offers, &outlet, &pending))
+            std::thread::Builder::new().name("upgrade-out".to_owned()).spawn(move || send_out(queue, &outlet, &pending))
         });
         if let Err(e) = threads {
             return failed(&format!("no thread: {e}"));
@@ -230,10 +230,20 @@ fn longest(pending: &Pending) -> Duration {
     pending.values().map(|(since, _)| since.elapsed().max(Duration::from_nanos(1))).max().unwrap_or_default()
 }
 
-/// Sends offers until there are no more.
-fn offer(mut offers: mpsc::UnboundedReceiver<Offer>, outlet: &Mutex<Outlet>, pending: &Pending) {
+/// Sends offers and KILLs until there are no more.
+fn send_out(mut queue: mpsc::UnboundedReceiver<ForSuccessor>, outlet: &Mutex<Outlet>, pending: &Pending) {
     let mut number = 0;
-    while let Some(Offer { record, sockets, answer }) = offers.blocking_recv() {
+    while let Some(next) = queue.blocking_recv() {
+        let Offer { record, sockets, answer } = match next {
+            ForSuccessor::Offer(offer) => offer,
+            ForSuccessor::Kill { session, is_query } => {
+                let kill = ToHeir::Kill { session, is_query };
+                if let Err(e) = outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&kill, &[]) {
+                    tracing::debug!("a KILL of session {session} did not reach the new process: {e}");
+                }
+                continue;
+            }
+        };
         number += 1;
         pending.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (Instant::now(), answer));
         let sent = sockets.into_iter().map(DetachedSocket::into_descriptor).collect::<std::io::Result<Vec<_>>>().and_then(|sockets| {
