@@ -40,7 +40,6 @@ pub struct Holdings {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct OtherProcess(Mutex<There>);
 
 #[derive(Default)]
@@ -49,9 +48,16 @@ struct There {
     kill: Option<SendKill>,
     definitions: u64,
     acknowledged: Acknowledged,
+    /// How many of them the other process was told.
+    told: u64,
 }
 
 impl OtherProcess {
+    /// Another one than a process of so many workers. There is none yet.
+    pub(crate) fn of_workers(workers: usize) -> Self {
+        Self(Mutex::new(There { acknowledged: Acknowledged::of_workers(workers), ..There::default() }))
+    }
+
     fn there(&self) -> MutexGuard<'_, There> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,9 +89,17 @@ impl OtherProcess {
         ask(&self.there().acknowledged)
     }
 
-    /// They are told to the other process, once.
+    /// Those that the process which takes over was not told yet. They stay known here too, since that process may fail.
     pub(crate) fn take_acknowledged(&self) -> Vec<String> {
-        std::mem::take(&mut self.there().acknowledged).all()
+        let mut there = self.there();
+        let untold = there.acknowledged.since(there.told);
+        there.told = there.acknowledged.count();
+        untold
+    }
+
+    /// The process that was to take over is gone: the next one knows nothing.
+    pub(crate) fn failed(&self) {
+        self.there().told = 0;
     }
 
     /// So often something was defined there; whether that is more than before.
@@ -102,5 +116,28 @@ impl OtherProcess {
             of.iter().filter(|(id, _)| !than.contains_key(id)).map(|(_, user)| user.clone()).collect()
         };
         (without(&there.sessions, &before), without(&before, &there.sessions))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each worker keeps ten thousand.
+    #[test]
+    fn what_all_workers_acknowledged_outlasts_an_upgrade_that_fails() {
+        let process = OtherProcess::of_workers(2);
+        for source in ["a", "b"] {
+            let gtids: Vec<String> = (1..=10_000).map(|number| format!("{source}:{number}")).collect();
+            process.acknowledge(gtids.iter().map(String::as_bytes));
+        }
+        let asked = ["a:1", "a:10000", "b:10000", "c:1"].map(str::to_owned);
+        let known = || process.acknowledged(|known| known.which(&asked));
+        assert_eq!(known(), [true, true, true, false]);
+        assert_eq!(process.take_acknowledged().len(), 20_000);
+        process.acknowledge([&b"c:1"[..]]);
+        assert_eq!(process.take_acknowledged(), ["c:1"], "the others were told");
+        process.failed();
+        assert_eq!((known(), process.take_acknowledged().len()), (vec![false, true, true, true], 20_000), "the oldest one made room");
     }
 }

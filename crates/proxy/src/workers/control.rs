@@ -137,6 +137,12 @@ impl Control {
         self.shared.count_connections_elsewhere(connections);
     }
 
+    /// The process that was to take this one's place is gone. Its connections do not count any more, and the next one is told everything.
+    pub fn successor_failed(&self) {
+        self.shared.elsewhere.failed();
+        self.shared.count_connections_elsewhere(&Connections::default());
+    }
+
     /// What was counted here, for the process that takes this one's place.
     pub fn counts(&self) -> Counts {
         self.stats.counts()

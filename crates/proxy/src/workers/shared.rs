@@ -210,7 +210,7 @@ impl Shared {
             is_mixed: AtomicBool::new(false),
             probe_failed: AtomicBool::new(false),
             sessions: Mutex::default(),
-            elsewhere: OtherProcess::default(),
+            elsewhere: OtherProcess::of_workers(workers),
             cache: QueryCache::new(CacheSettings::of(&in_force.snapshot.vars)),
             tls: ArcSwapOption::empty(),
             tls_loads: TlsLoads::default(),

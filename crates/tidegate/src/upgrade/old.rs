@@ -7,7 +7,7 @@ use ::admin::scheduler::Board;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet};
 use monitor::Monitor;
-use proxy::{Connections, Control, DetachedSocket, ForSuccessor, HandOverQueue, Offer, Proxy};
+use proxy::{Control, DetachedSocket, ForSuccessor, HandOverQueue, Offer, Proxy};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -149,7 +149,7 @@ impl Successor {
                 let _ = child.wait();
             }
             proxy.keep_all();
-            control.count_connections_elsewhere(&Connections::default());
+            control.successor_failed();
             sockets.set_in_charge(true);
             frozen.set(false);
             tracing::error!("upgrade: {why}: this process keeps serving");
