@@ -2,7 +2,7 @@
 
 use model::pace::Pace;
 use serde::{Deserialize, Serialize};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// One user, for all workers.
@@ -13,6 +13,8 @@ pub(crate) struct UserShared {
     /// Its statements' places in time (`max_queries_per_second`).
     pub pace: Pace,
     secrets: Mutex<LearntSecrets>,
+    /// [`Self::untold_secrets`] has not answered the latest ones.
+    is_untold: AtomicBool,
 }
 
 /// What logins taught us about a user's password, kept in memory only.
@@ -29,6 +31,17 @@ pub(crate) struct LearntSecrets {
     pub additional_fast: Option<[u8; 32]>,
 }
 
+impl LearntSecrets {
+    /// Adds what another process has learnt of the same passwords and this one has not.
+    pub(crate) fn add(&mut self, there: Self) {
+        let Self { clear, sha1, fast, additional_fast } = there;
+        self.clear = self.clear.take().or(clear);
+        self.sha1 = self.sha1.or(sha1);
+        self.fast = self.fast.or(fast);
+        self.additional_fast = self.additional_fast.or(additional_fast);
+    }
+}
+
 impl UserShared {
     /// A frontend connection of this user is gone. The count may be 0: if a reload forgets a user between the look-up and the count of a
     /// session, the session is counted on the forgotten value.
@@ -43,7 +56,14 @@ impl UserShared {
 
     /// Keeps what a login proved.
     pub(crate) fn learn<T>(&self, update: impl FnOnce(&mut LearntSecrets) -> T) -> T {
-        update(&mut self.secrets.lock().unwrap_or_else(PoisonError::into_inner))
+        let answer = update(&mut self.secrets.lock().unwrap_or_else(PoisonError::into_inner));
+        self.is_untold.store(true, Ordering::Release);
+        answer
+    }
+
+    /// What is known, if that may have changed since this was asked last.
+    pub(crate) fn untold_secrets(&self) -> Option<LearntSecrets> {
+        self.is_untold.swap(false, Ordering::AcqRel).then(|| self.secrets())
     }
 }
 

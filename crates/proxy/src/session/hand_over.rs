@@ -19,6 +19,7 @@ use super::{Registration, Session, login::SCRAMBLE};
 use crate::backends::backend::{self, Backend, BackendRecord, Numbers};
 use crate::clients::replica::Replica;
 use crate::clients::session_handle::{Activity, Limits, SessionHandle, Signal};
+use crate::clients::users::LearntSecrets;
 use crate::net::buffer::Buffer;
 use crate::net::link::LinkRecord;
 use crate::net::stream::DetachedSocket;
@@ -70,6 +71,9 @@ pub(crate) struct SessionRecord {
     /// Its bytes pass unread.
     passage: Option<Passage>,
     replica: Option<Replica>,
+    /// What logins taught of its user's passwords. Older versions do not send it.
+    #[serde(default)]
+    secrets: LearntSecrets,
 }
 
 /// The client's side of it.
@@ -178,6 +182,7 @@ impl Session {
             routines_defined: worker.shared.routines_defined.count(),
             passage: passage.cloned(),
             replica: handle.replica(),
+            secrets: worker.shared.user(&user.name).secrets(),
         };
         Some((record, sockets))
     }
@@ -311,6 +316,7 @@ impl SessionRecord {
             return Err(format!("another session has the id {}", self.id));
         }
         let user = worker.snapshot().users.get(&self.user).cloned().ok_or_else(|| format!("user '{}' no longer exists", self.user))?;
+        shared.learn_secrets([(self.user, self.secrets)]);
         let ClientRecord {
             link,
             caps,

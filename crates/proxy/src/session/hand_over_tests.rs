@@ -202,6 +202,7 @@ async fn a_session_goes_on_in_another_process() {
         bed.ran_and_noted("BEGIN", &ok_open());
         bed.ran("SELECT GET_LOCK('a', 1)", &ReplyFacts { status: ok_open().status, ..rows(1) });
         bed.handle.set_own_idle_limit(5_000);
+        bed.worker.shared.user("anna").learn(|secrets| secrets.clear = Some(b"x".to_vec()));
         let (record, sockets) = carried(&bed).unwrap();
         assert!(record.has_transcript, "what was said is not known there");
         let worker = worker(ANNA);
@@ -216,6 +217,7 @@ async fn a_session_goes_on_in_another_process() {
         assert_eq!(handle.user.borrow().as_ref().map(|user| user.name.to_string()).as_deref(), Some("anna"));
         assert_eq!(worker.shared.user_of(handle.id).as_deref(), Some("anna"), "KILL finds it");
         assert_eq!(worker.shared.frontends.load(Ordering::Acquire), 1);
+        assert_eq!(worker.shared.user("anna").secrets().clear.as_deref(), Some(&b"x"[..]), "it logs in to servers");
     };
     LocalSet::new().run_until(all).await;
 }

@@ -1,5 +1,6 @@
 //! What the other process has, while one takes the other's place: it counts towards limits here, and KILL finds it.
 
+use crate::clients::users::LearntSecrets;
 use crate::servers::positions::Position;
 use model::HostgroupId;
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,9 @@ pub struct Holdings {
     /// No session of it has this id or a higher one.
     #[serde(default)]
     pub(crate) next_session_id: u64,
+    /// What its logins taught of passwords since the last time.
+    #[serde(default)]
+    pub(crate) secrets: Vec<(Box<str>, LearntSecrets)>,
 }
 
 /// See the module.

@@ -92,6 +92,8 @@ pub(crate) struct Shared {
     /// Who decides about roles, if anybody watches the servers.
     pub keeper: Option<Arc<dyn RoleKeeper>>,
     users: RwLock<HashMap<Box<str>, Arc<UserShared>>>,
+    /// A user's password was set or changed since the start: what another process knows may be of an older one.
+    passwords_changed: AtomicBool,
     rule_paces: Mutex<HashMap<u32, Arc<Pace>>>,
     /// Mail to each worker.
     pub mailboxes: Vec<Mailbox>,
@@ -196,6 +198,7 @@ impl Shared {
             places: ArcSwap::default(),
             keeper,
             users: RwLock::default(),
+            passwords_changed: AtomicBool::new(false),
             rule_paces: Mutex::default(),
             mailboxes: (0..workers).map(|_| Mailbox::default()).collect(),
             frontends: AtomicUsize::new(0),
@@ -428,6 +431,12 @@ impl Shared {
             let (before, after) = (old.users.get(name), new.users.get(name));
             before.and_then(|user| password(user)) != after.and_then(|user| password(user))
         };
+        let is_any_changed = new.users.keys().any(|name| {
+            is_changed(name, |user| Some(&user.password)) || is_changed(name, |user| user.attributes.additional_password.as_ref())
+        });
+        if is_any_changed {
+            self.passwords_changed.store(true, Ordering::Release);
+        }
         let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
         users.retain(|name, user| new.users.contains_key(name) || user.connections.load(Ordering::Acquire) > 0);
         for (name, user) in users.iter() {
@@ -485,6 +494,7 @@ impl Shared {
             definitions: self.ddl_epoch.load(Ordering::Acquire),
             acknowledged: self.elsewhere.take_acknowledged(),
             next_session_id: self.next_session_id(),
+            secrets: self.untold_secrets(),
         }
     }
 
@@ -501,8 +511,10 @@ impl Shared {
 
     /// What the process before still has counts here, in the place of what was counted before.
     pub(crate) fn count_elsewhere(&self, holdings: Holdings, kill: Option<SendKill>) {
-        let Holdings { sessions, connections, positions, rights_changed_ms, definitions, acknowledged, next_session_id } = holdings;
+        let Holdings { sessions, connections, positions, rights_changed_ms, definitions, acknowledged, next_session_id, secrets } =
+            holdings;
         self.begin_session_ids_at(next_session_id);
+        self.learn_secrets(secrets);
         self.positions.take_over(positions);
         // The two clocks are one.
         self.rights_changed_ms.fetch_max(rights_changed_ms, Ordering::AcqRel);
@@ -612,6 +624,24 @@ impl Shared {
     pub(crate) fn secrets(&self) -> Vec<(Box<str>, LearntSecrets)> {
         let users = self.users.read().unwrap_or_else(PoisonError::into_inner);
         users.iter().map(|(name, user)| (name.clone(), user.secrets())).collect()
+    }
+
+    /// The same as far as it may have changed since this was asked last.
+    fn untold_secrets(&self) -> Vec<(Box<str>, LearntSecrets)> {
+        let users = self.users.read().unwrap_or_else(PoisonError::into_inner);
+        users.iter().filter_map(|(name, user)| Some((name.clone(), user.untold_secrets()?))).collect()
+    }
+
+    /// What logins in another process have taught of passwords. Nothing is learnt once a password was changed here.
+    pub(crate) fn learn_secrets(&self, secrets: impl IntoIterator<Item = (Box<str>, LearntSecrets)>) {
+        for (name, there) in secrets {
+            self.user(&name).learn(|here| {
+                // Looked at under the lock under which a change of passwords forgets them.
+                if !self.passwords_changed.load(Ordering::Acquire) {
+                    here.add(there);
+                }
+            });
+        }
     }
 
     /// True once the process was told to stop.

@@ -244,6 +244,7 @@ fn clients_within(free: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clients::users::LearntSecrets;
     use crate::workers::worker::FIRST_SESSION_ID;
     use std::path::PathBuf;
 
@@ -280,6 +281,32 @@ mod tests {
             let first = id(new.sessions_begun.load(Ordering::Acquire), 0, workers_of_new);
             assert!(first > last, "{workers} workers, then {workers_of_new}: {first}, {last}");
         }
+    }
+
+    #[test]
+    fn a_password_that_is_learnt_while_another_process_starts_is_known_there() {
+        let (old, new) = processes(1, 1);
+        let known = |name: &str| {
+            let LearntSecrets { clear, sha1, fast, additional_fast } = new.user(name).secrets();
+            (clear, sha1, fast, additional_fast)
+        };
+        let all = LearntSecrets { clear: Some(b"x".to_vec()), sha1: Some([1; 20]), fast: Some([2; 32]), additional_fast: Some([3; 32]) };
+        old.user("anna").learn(|secrets| secrets.clone_from(&all));
+        old.user("bert").learn(|secrets| secrets.clone_from(&all));
+        new.user("bert").learn(|secrets| secrets.sha1 = Some([9; 20]));
+        new.count_elsewhere(old.holdings(), None);
+        let clear = Some(b"x".to_vec());
+        assert_eq!(known("anna"), (clear.clone(), Some([1; 20]), Some([2; 32]), Some([3; 32])));
+        assert_eq!(known("bert"), (clear, Some([9; 20]), Some([2; 32]), Some([3; 32])), "what it knows stays");
+        assert!(old.holdings().secrets.is_empty(), "they are told once");
+        let with = |password: &str| {
+            let users = format!("mysql_users = ( {{ username=\"anna\", password=\"{password}\" }} )");
+            crate::bed::snapshot(&[(0, "a")], &users)
+        };
+        new.configure_users(&with("x"), &with("y"));
+        old.user("anna").learn(|secrets| secrets.clone_from(&all));
+        new.count_elsewhere(old.holdings(), None);
+        assert_eq!(known("anna"), (None, None, None, Some([3; 32])), "what is of an older password is not taken");
     }
 
     #[test]
