@@ -30,7 +30,7 @@ pub use net::stream::DetachedSocket;
 pub use stats::Counts;
 pub use takeover::hand_over_queue::{ForSuccessor, HandOverQueue, Offer};
 pub use takeover::inheritance::{Inheritance, ProcessRecord};
-pub use takeover::other_process::{Connections, Holdings};
+pub use takeover::other_process::{Changes, Connections, Holdings};
 pub use workers::control::Control;
 pub use workers::start::{Proxy, StartError};
 pub use workers::worker::REPORT;

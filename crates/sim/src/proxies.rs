@@ -97,6 +97,7 @@ impl Proxies {
                 _ = count.tick() => {
                     after.count_elsewhere(before.holdings(), None);
                     before.count_connections_elsewhere(&after.own_connections());
+                    before.learn_changes(after.changes());
                 }
             }
             if old.frontends() == 0 {

@@ -24,6 +24,7 @@ use crate::net::buffer::Buffer;
 use crate::net::link::LinkRecord;
 use crate::net::stream::DetachedSocket;
 use crate::takeover::hand_over_queue::HandOverQueue;
+use crate::takeover::other_process::Changes;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
 use serde::{Deserialize, Serialize};
@@ -74,6 +75,9 @@ pub(crate) struct SessionRecord {
     /// What logins taught of its user's passwords. Older versions do not send it.
     #[serde(default)]
     secrets: LearntSecrets,
+    /// Definitions and rights as known where it comes from. Older versions do not send them.
+    #[serde(default)]
+    changes: Option<Changes>,
 }
 
 /// The client's side of it.
@@ -183,6 +187,7 @@ impl Session {
             passage: passage.cloned(),
             replica: handle.replica(),
             secrets: worker.shared.user(&user.name).secrets(),
+            changes: Some(worker.shared.changes()),
         };
         Some((record, sockets))
     }
@@ -317,6 +322,9 @@ impl SessionRecord {
         }
         let user = worker.snapshot().users.get(&self.user).cloned().ok_or_else(|| format!("user '{}' no longer exists", self.user))?;
         shared.learn_secrets([(self.user, self.secrets)]);
+        if let Some(changes) = self.changes {
+            shared.learn_changes(changes);
+        }
         let ClientRecord {
             link,
             caps,

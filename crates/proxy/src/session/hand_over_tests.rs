@@ -222,6 +222,23 @@ async fn a_session_goes_on_in_another_process() {
     LocalSet::new().run_until(all).await;
 }
 
+/// It may have redefined a routine, and its next command comes before the old process reports that.
+#[tokio::test]
+async fn what_a_session_defined_is_known_before_it_goes_on() {
+    let all = async {
+        let bed = Bed::new("").on(MySql);
+        bed.worker.rights_changed();
+        let (record, sockets) = carried(&bed).unwrap();
+        let worker = worker(ANNA);
+        let before = worker.shared.ddl_epoch.load(Ordering::Acquire);
+        record.resume(&worker, sockets).unwrap();
+        assert!(worker.shared.ddl_epoch.load(Ordering::Acquire) > before);
+        let rights_changed_ms = |worker: &Worker| worker.shared.rights_changed_ms.load(Ordering::Acquire);
+        assert_eq!(rights_changed_ms(&worker), rights_changed_ms(&bed.worker));
+    };
+    LocalSet::new().run_until(all).await;
+}
+
 #[tokio::test]
 async fn a_backend_is_given_back_when_it_would_have_been() {
     let all = async {

@@ -15,6 +15,16 @@ pub(crate) type SendKill = Box<dyn Fn(u64, bool) + Send>;
 #[derive(Serialize, Deserialize, Default)]
 pub struct Connections(pub(crate) Vec<(HostgroupId, Arc<str>, u16, u32)>);
 
+/// What statements of a process may have changed for all sessions, those of the other process too.
+#[derive(Clone, Copy, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct Changes {
+    /// How often something was defined. What the other process reported does not count.
+    pub(crate) definitions: u64,
+    /// When rights changed last (process clock, ms).
+    pub(crate) rights_changed_ms: u64,
+}
+
 /// What a process has.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
@@ -26,10 +36,10 @@ pub struct Holdings {
     /// Where replicas read last.
     #[serde(default)]
     pub(crate) positions: Vec<Position>,
-    /// When rights changed last (process clock, ms).
+    /// As in [`Changes`].
     #[serde(default)]
     pub(crate) rights_changed_ms: u64,
-    /// How often something was defined.
+    /// As in [`Changes`].
     #[serde(default)]
     pub(crate) definitions: u64,
     /// GTIDs that clients got OK for since the last time.
@@ -50,7 +60,10 @@ pub(crate) struct OtherProcess(Mutex<There>);
 struct There {
     sessions: HashMap<u64, Box<str>>,
     kill: Option<SendKill>,
+    /// The highest count of definitions that it reported.
     definitions: u64,
+    /// How often that was news here.
+    learnt: u64,
     acknowledged: Acknowledged,
     /// How many of them the other process was told.
     told: u64,
@@ -106,9 +119,25 @@ impl OtherProcess {
         self.there().told = 0;
     }
 
-    /// So often something was defined there; whether that is more than before.
-    pub(crate) fn has_defined(&self, definitions: u64) -> bool {
-        std::mem::replace(&mut self.there().definitions, definitions) < definitions
+    /// So often something was defined there. If that is more than before, `learn` counts one definition here.
+    pub(crate) fn has_defined(&self, definitions: u64, learn: impl FnOnce()) {
+        let mut there = self.there();
+        if there.definitions < definitions {
+            there.definitions = definitions;
+            there.learnt += 1;
+            learn();
+        }
+    }
+
+    /// How many of `all` definitions are of this process. Without this the two would report each other's for ever.
+    pub(crate) fn defined_here(&self, all: impl FnOnce() -> u64) -> u64 {
+        let there = self.there();
+        all().saturating_sub(there.learnt)
+    }
+
+    /// Another process begins to take over: it counts definitions from 0.
+    pub(crate) fn begins(&self) {
+        self.there().definitions = 0;
     }
 
     /// These sessions are there now. Answers the users of those that were not before, and of those that are no more.

@@ -13,7 +13,7 @@ use crate::statements::explain;
 use crate::stats::{Counts, ProxyStats, rehearsal_page};
 use crate::takeover::hand_over_queue::OfferReply;
 use crate::takeover::inheritance::ProcessRecord;
-use crate::takeover::other_process::{Connections, Holdings, SendKill};
+use crate::takeover::other_process::{Changes, Connections, Holdings, SendKill};
 use crate::workers::ask;
 use crate::workers::begin_capture::begin_capture;
 use crate::workers::in_force::InForce;
@@ -135,6 +135,16 @@ impl Control {
     /// The process that takes this one's place has these connections: they count towards limits here.
     pub fn count_connections_elsewhere(&self, connections: &Connections) {
         self.shared.count_connections_elsewhere(connections);
+    }
+
+    /// Definitions and rights as this process's statements have changed them, for the other process.
+    pub fn changes(&self) -> Changes {
+        self.shared.changes()
+    }
+
+    /// Statements of the other process have changed definitions and rights: what was known of them here may be stale.
+    pub fn learn_changes(&self, changes: Changes) {
+        self.shared.learn_changes(changes);
     }
 
     /// The process that was to take this one's place is gone. Its connections do not count any more, and the next one is told everything.

@@ -16,7 +16,7 @@ use crate::servers::server::{PlacedBy, ServerShared, Turned};
 use crate::servers::signals;
 use crate::servers::terms::Terms;
 use crate::takeover::hand_over_queue::HandOverQueue;
-use crate::takeover::other_process::{Connections, Holdings, OtherProcess, SendKill};
+use crate::takeover::other_process::{Changes, Connections, Holdings, OtherProcess, SendKill};
 use crate::workers::clock::Clock;
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::{KillKind, Mail, Mailbox};
@@ -486,16 +486,33 @@ impl Shared {
     pub(crate) fn holdings(&self) -> Holdings {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let sessions = sessions.iter().map(|(id, user)| (*id, user.clone())).collect();
+        let Changes { definitions, rights_changed_ms } = self.changes();
         Holdings {
             sessions,
             connections: self.own_connections(),
             positions: self.positions.all(),
-            rights_changed_ms: self.rights_changed_ms.load(Ordering::Acquire),
-            definitions: self.ddl_epoch.load(Ordering::Acquire),
+            rights_changed_ms,
+            definitions,
             acknowledged: self.elsewhere.take_acknowledged(),
             next_session_id: self.next_session_id(),
             secrets: self.untold_secrets(),
         }
+    }
+
+    /// What statements of this process have changed for all sessions.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes {
+            definitions: self.elsewhere.defined_here(|| self.ddl_epoch.load(Ordering::Acquire)),
+            rights_changed_ms: self.rights_changed_ms.load(Ordering::Acquire),
+        }
+    }
+
+    /// Statements of the other process have changed this.
+    pub(crate) fn learn_changes(&self, changes: Changes) {
+        let Changes { definitions, rights_changed_ms } = changes;
+        // The two clocks are one.
+        self.rights_changed_ms.fetch_max(rights_changed_ms, Ordering::AcqRel);
+        self.elsewhere.has_defined(definitions, || self.anything_was_defined());
     }
 
     /// This process's connections.
@@ -516,11 +533,7 @@ impl Shared {
         self.begin_session_ids_at(next_session_id);
         self.learn_secrets(secrets);
         self.positions.take_over(positions);
-        // The two clocks are one.
-        self.rights_changed_ms.fetch_max(rights_changed_ms, Ordering::AcqRel);
-        if self.elsewhere.has_defined(definitions) {
-            self.anything_was_defined();
-        }
+        self.learn_changes(Changes { definitions, rights_changed_ms });
         self.elsewhere.acknowledge(acknowledged.iter().map(String::as_bytes));
         let there = {
             let here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -606,6 +619,9 @@ impl Shared {
     /// Sessions go to another process from now on, or (None) to none any more.
     pub(crate) fn set_successor(&self, successor: Option<Arc<HandOverQueue>>) {
         let is_one = successor.is_some();
+        if is_one {
+            self.elsewhere.begins();
+        }
         self.successor.store(successor);
         self.has_successor.store(is_one, Ordering::Release);
     }

@@ -310,6 +310,31 @@ mod tests {
     }
 
     #[test]
+    fn definitions_and_rights_that_change_are_known_in_both_processes() {
+        let (old, new) = processes(1, 1);
+        let epochs = || [&old, &new].map(|process| process.ddl_epoch.load(Ordering::Acquire));
+        let exchange = || {
+            new.count_elsewhere(old.holdings(), None);
+            old.learn_changes(new.changes());
+        };
+        exchange();
+        let [_, before] = epochs();
+        old.anything_was_defined();
+        exchange();
+        assert!(epochs()[1] > before);
+        let [before, _] = epochs();
+        new.anything_was_defined();
+        new.rights_changed_ms.store(77, Ordering::Release);
+        exchange();
+        assert!(epochs()[0] > before);
+        assert_eq!(old.rights_changed_ms.load(Ordering::Acquire), 77);
+        let before = epochs();
+        exchange();
+        exchange();
+        assert_eq!(epochs(), before, "no process takes its own changes for the other's");
+    }
+
+    #[test]
     fn clients_leave_descriptors_to_others() {
         assert_eq!([0, 10, 40, 64, 1000].map(clients_within), [1, 1, 24, 48, 750]);
     }

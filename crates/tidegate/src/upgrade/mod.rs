@@ -25,7 +25,7 @@ pub(crate) use new::{Predecessor, Seen};
 pub(crate) use old::{Outcome, Successor, begin};
 
 use model::ServerAddr;
-use proxy::{Connections, Counts, Holdings, ProcessRecord};
+use proxy::{Changes, Connections, Counts, Holdings, ProcessRecord};
 use serde::{Deserialize, Serialize};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -72,6 +72,9 @@ struct Start {
     /// not send it.
     #[serde(default)]
     knowledge: Option<Vec<u8>>,
+    /// The old process understands [`FromHeir::Changed`]. Older versions do not, and would take the new process for gone.
+    #[serde(default)]
+    hears_changes: bool,
 }
 
 /// The messages of the new process.
@@ -89,6 +92,8 @@ enum FromHeir {
     Kill { session: u64, is_query: bool },
     /// It has opened these connections.
     Holds(Connections),
+    /// Definitions and rights as its statements have changed them.
+    Changed(Changes),
     /// It was told to stop: the old process must not continue in its place.
     Stops,
 }

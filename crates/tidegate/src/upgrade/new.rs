@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_secs(5);
 pub(crate) struct Predecessor {
     inlet: Inlet,
     outlet: Arc<Mutex<Outlet>>,
+    /// It understands [`FromHeir::Changed`].
+    hears_changes: bool,
     start: Option<Box<Start>>,
     lock: Option<OwnedFd>,
     sockets: Option<Arc<Sockets>>,
@@ -74,7 +76,10 @@ impl Predecessor {
         let (mut inlet, outlet) = handover::pair(UnixStream::from(stdin))?;
         let outlet = Arc::new(Mutex::new(outlet));
         match Self::hear_start(&mut inlet) {
-            Ok((start, lock, sockets)) => Ok(Self { inlet, outlet, start: Some(start), lock: Some(lock), sockets: Some(sockets) }),
+            Ok((start, lock, sockets)) => {
+                let hears_changes = start.hears_changes;
+                Ok(Self { inlet, outlet, hears_changes, start: Some(start), lock: Some(lock), sockets: Some(sockets) })
+            }
             Err(e) => {
                 say(&outlet, &FromHeir::Failed(format!("{e:#}")));
                 Err(e)
@@ -144,7 +149,7 @@ impl Predecessor {
         while (!monitor.has_looked() || !differences().is_empty()) && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let Self { inlet, outlet, .. } = self;
+        let Self { inlet, outlet, hears_changes, .. } = self;
         let (roles, others): (Vec<_>, Vec<_>) = differences().into_iter().partition(Difference::is_of_role);
         if !roles.is_empty() {
             let why = format!("the new process sees servers in other roles than the serving process: {}", roles::words(&roles));
@@ -160,7 +165,7 @@ impl Predecessor {
         let (leaving, board) = (Arc::clone(leaving), Arc::clone(board));
         leaving.set(true);
         let work = move || {
-            listen(inlet, &answers, &plane, &board, charge);
+            listen((inlet, hears_changes), &answers, &plane, &board, charge);
             board.set_elsewhere([]);
             leaving.set(false);
         };
@@ -173,8 +178,14 @@ impl Predecessor {
     }
 }
 
-/// Takes offers of the process before, until it is gone.
-fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, board: &Board, charge: oneshot::Sender<()>) {
+/// Takes offers of the process before, until it is gone. `hears_changes`: it understands [`FromHeir::Changed`].
+fn listen(
+    (mut inlet, hears_changes): (Inlet, bool),
+    outlet: &Arc<Mutex<Outlet>>,
+    control: &Control,
+    board: &Board,
+    charge: oneshot::Sender<()>,
+) {
     let mut charge = Some(charge);
     loop {
         match inlet.receive::<ToHeir>() {
@@ -203,6 +214,9 @@ fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, boar
             Ok(Some((ToHeir::Left(left), _))) => {
                 control.count_elsewhere(left, None);
                 say(outlet, &FromHeir::Holds(control.own_connections()));
+                if hears_changes {
+                    say(outlet, &FromHeir::Changed(control.changes()));
+                }
             }
             Ok(Some((ToHeir::Scripts(ids), _))) => board.set_elsewhere(ids),
             Ok(Some((ToHeir::Start(_), _))) => {}

@@ -82,6 +82,7 @@ pub(crate) fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Moni
         open_files: crate::open_files(),
         placements: placements(control),
         knowledge: Some(handover::encode(&monitor.knowledge()).map_err(anyhow::Error::msg)?),
+        hears_changes: true,
     };
     outlet.limit(limit)?;
     inlet.limit(Some(limit))?;
@@ -272,6 +273,10 @@ fn answers(mut inlet: Inlet, pending: &Pending, state: &watch::Sender<State>, co
             }
             Ok(Some((FromHeir::Holds(connections), _))) => {
                 control.count_connections_elsewhere(&connections);
+                continue;
+            }
+            Ok(Some((FromHeir::Changed(changes), _))) => {
+                control.learn_changes(changes);
                 continue;
             }
             Ok(Some((FromHeir::Stops, _))) => {
