@@ -157,7 +157,8 @@ pub trait Fleet: Send + Sync {
     /// Uses the servers as this says, at once. A layout that is older than the one in use is dropped.
     fn arrange(&self, layout: Layout);
 
-    /// Passes new measured values to the workers.
+    /// Passes new measured values to the workers. [`RoleKeeper::configure`] calls it too, on its own thread, so it takes no lock that a
+    /// caller of that may hold.
     fn measured(&self, server: &ServerAddr, measured: Measured);
 
     /// A server was looked at, and whatever follows for its roles was arranged: what traffic said against it before is over.

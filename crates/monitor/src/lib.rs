@@ -18,6 +18,8 @@ mod kept_events;
 mod lane;
 mod log;
 mod monitor;
+#[cfg(test)]
+mod monitor_tests;
 mod operator;
 mod probe;
 mod scheduler;

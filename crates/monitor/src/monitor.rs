@@ -2,7 +2,7 @@
 //!
 //! One per process. The topology is behind one mutex, held only for computations.
 //! INVARIANT: the data plane ([`Fleet`]) is never called while the mutex is held, because the data plane calls [`RoleKeeper::configure`]
-//! under a lock of its own.
+//! under a lock of its own. There only [`Fleet::measured`] is called.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, watch};
-use topology::{Check, CheckKind, Event, EventKind, Fork, Knowledge, Lag, MemberIdentity, Observation, Order, ProbeError, Topology};
+use topology::{Check, CheckKind, Distance, Event, EventKind, Fork, Knowledge, MemberIdentity, Observation, Order, ProbeError, Topology};
 
 use crate::channels::Board;
 use crate::client::{Access, Connector};
@@ -127,14 +127,14 @@ struct Core {
 #[derive(Debug, Default)]
 struct Gauge {
     pings_us: Vec<u64>,
-    lag_ms: Option<u64>,
+    distance: Distance,
 }
 
 impl Gauge {
     fn measured(&self) -> Measured {
         let sum: u64 = self.pings_us.iter().sum();
         let latency_us = sum.checked_div(self.pings_us.len() as u64).unwrap_or_default();
-        Measured { latency_us, lag_ms: self.lag_ms }
+        Measured { latency_us, lag_ms: self.distance.lag_ms }
     }
 }
 
@@ -392,6 +392,7 @@ impl Monitor {
         let result = change(&mut core.topology, now_ms);
         let events = core.topology.take_events();
         let layout = core.unpublished();
+        let measured = core.gauge_distances();
         let are_checks_changed = core.topology.take_checks_changed() || !events.is_empty();
         if !events.is_empty() {
             self.keep(&mut core);
@@ -410,6 +411,7 @@ impl Monitor {
         if let Some(running) = self.running.get() {
             looked_at.iter().for_each(|addr| running.fleet.looked_at(addr));
         }
+        self.publish(measured);
         if are_checks_changed {
             self.stale.notify_one();
         }
@@ -422,44 +424,39 @@ impl Monitor {
         if checked.kind.tells_role() {
             self.core().made.insert((checked.addr.clone(), checked.kind));
         }
-        let measured = self.measure(&checked);
+        let measured = self.measure(&checked).map(|measured| (checked.addr.clone(), measured));
         let seen = probe::seen(checked.kind, &checked.outcome, |group| probe::group_view(group, &self.core().members));
         let addr = checked.addr.clone();
         // The log has the check before any decision that follows from it.
         lock(&self.log).add(checked);
         if let Some(seen) = seen {
-            lock(&self.sightings).push((addr.clone(), seen));
+            lock(&self.sightings).push((addr, seen));
             self.sighted.notify_one();
         }
-        if let (Some(measured), Some(running)) = (measured, self.running.get()) {
-            running.fleet.measured(&addr, measured);
+        self.publish(measured);
+    }
+
+    /// Passes measured values to the data plane, if there is one.
+    fn publish(&self, measured: impl IntoIterator<Item = (ServerAddr, Measured)>) {
+        if let Some(running) = self.running.get() {
+            measured.into_iter().for_each(|(addr, measured)| running.fleet.measured(&addr, measured));
         }
     }
 
     /// Records measured values. Returns them if they changed, for the data plane.
     fn measure(&self, checked: &Checked) -> Option<Measured> {
         let mut core = self.core();
-        match (&checked.outcome, checked.kind) {
-            (Ok(Found::Group(group)), _) if !group.me.is_empty() => {
+        match &checked.outcome {
+            Ok(Found::Group(group)) if !group.me.is_empty() => {
                 core.learn_member(&group.me, &checked.addr);
                 None
             }
-            (Ok(Found::Ping(us)), _) => {
+            Ok(Found::Ping(us)) => {
                 let gauge = core.gauges.entry(checked.addr.clone()).or_default();
                 if gauge.pings_us.len() == PINGS_KEPT {
                     gauge.pings_us.remove(0);
                 }
                 gauge.pings_us.push(*us);
-                Some(gauge.measured())
-            }
-            (outcome, CheckKind::Lag) => {
-                // The data plane routes by lag, so it does not get a lag that is measured for display only.
-                let is_limited = core.topology.limits_lag(&checked.addr);
-                let gauge = core.gauges.entry(checked.addr.clone()).or_default();
-                gauge.lag_ms = match outcome {
-                    Ok(Found::Lag(Lag::Behind(ms))) if is_limited => Some(*ms),
-                    _ => None,
-                };
                 Some(gauge.measured())
             }
             _ => None,
@@ -570,6 +567,20 @@ impl Core {
         self.published = revision;
         Some(self.topology.layout().clone())
     }
+
+    /// Takes the servers' lags from the topology. Returns the measured values of those that changed.
+    fn gauge_distances(&mut self) -> Vec<(ServerAddr, Measured)> {
+        let mut changed = Vec::new();
+        for (addr, distance) in self.topology.take_distances() {
+            let known = self.gauges.get(&addr).map(|gauge| gauge.distance).unwrap_or_default();
+            if known != distance {
+                let gauge = self.gauges.entry(addr.clone()).or_default();
+                gauge.distance = distance;
+                changed.push((addr, gauge.measured()));
+            }
+        }
+        changed
+    }
 }
 
 impl RoleKeeper for Monitor {
@@ -584,12 +595,14 @@ impl RoleKeeper for Monitor {
         core.published = layout.revision;
         let known = servers(&layout);
         core.forget_strangers(&known);
+        let measured = core.gauge_distances();
         let events = core.topology.take_events();
         self.keep(&mut core);
         drop(core);
         lock(&self.since).note(&layout, self.clock.now_ms());
         lock(&self.log).forget_strangers(|addr| known.contains(addr));
         self.note(events);
+        self.publish(measured);
         self.stale.notify_one();
         self.channels_due.notify_one();
         self.healing.look_now();

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::Facts;
 use crate::gtids::GtidSet;
 use crate::judgement::small;
+use crate::member::is_checked;
 use crate::observation::{Lag, ProbeError};
 
 /// Longest that a server that came back waits for its buffer pool, ms.
@@ -126,6 +127,29 @@ pub(crate) fn excessive_lag(
         _ => lag_in_words(by, limit_s),
     };
     Some(Behind { by, words })
+}
+
+/// How far a server is behind, for statements that limit it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Distance {
+    /// Its lag, ms; None while unknown, or if no row of the server limits it.
+    pub lag_ms: Option<u64>,
+}
+
+impl Distance {
+    /// By the server's own lag checks.
+    pub(crate) fn of(facts: &Facts) -> Self {
+        let lag_ms = match facts.lag.back() {
+            Some((_, Lag::Behind(ms))) => Some(*ms),
+            Some((_, Lag::NotReplica | Lag::Member | Lag::Unknown)) | None => None,
+        };
+        Self { lag_ms }
+    }
+}
+
+/// Whether the lag of a server is checked to limit it, not only for display.
+pub(crate) fn limits_lag(row: &Server) -> bool {
+    row.max_replication_lag > 0 && is_checked(row)
 }
 
 /// The last lag and its limit in words; None without a limit or without a known lag.

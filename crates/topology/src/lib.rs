@@ -41,6 +41,7 @@ pub use check::{Check, CheckKind};
 pub use cluster::Fork;
 pub use event::{Event, EventKind};
 pub use gtids::GtidSet;
+pub use health::Distance;
 pub use identity::{Identity, MemberIdentity};
 pub use knowledge::Knowledge;
 pub use observation::{

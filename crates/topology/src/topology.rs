@@ -14,11 +14,13 @@ use crate::event::{Event, EventKind};
 use crate::facts::{Facts, Troubles};
 use crate::gtids::GtidSet;
 use crate::health::{
-    HostgroupPolicy, Lags, Seat, Sources, Vital, WARMING_LIMIT_MS, excessive_lag, lags, missed_pings, place, present_lag, vital,
+    Distance, HostgroupPolicy, Lags, Seat, Sources, Vital, WARMING_LIMIT_MS, excessive_lag, lags, limits_lag, missed_pings, place,
+    present_lag, vital,
 };
 use crate::identity::{Identity, MemberIdentity, Turn};
 use crate::judgement::{Judgements, describe, small};
 use crate::knowledge::Knowledge;
+use crate::member::Member;
 use crate::observation::{Observation, ProbeError};
 use crate::order::Order;
 use crate::replication;
@@ -41,6 +43,8 @@ pub struct Topology {
     needs: Vec<ClusterNeeds>,
     /// The checks may have changed since [`Topology::take_checks_changed`].
     are_checks_changed: bool,
+    /// The servers whose distance may have changed since [`Topology::take_distances`].
+    distances_due: BTreeSet<ServerAddr>,
     layout: Layout,
     /// The read/write splits of the configuration, whose reads go to the writer while no reader takes work.
     splits: BTreeSet<ReadWriteSplit>,
@@ -188,6 +192,7 @@ impl Topology {
         if is_watching {
             self.forget_refusals();
         }
+        self.distances_due.extend(self.places.keys().cloned());
         if is_watching != was_watching {
             lasting.into_iter().for_each(|index| self.tell_of_watch(index));
         }
@@ -256,6 +261,9 @@ impl Topology {
             if seen.tells_role() {
                 self.aside.remove(server);
             }
+            if matches!(seen, Observation::Lag(_)) {
+                self.distances_due.insert(server.clone());
+            }
             facts.observe(now_ms, seen, limit);
             is_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
             self.are_checks_changed |= facts.warming_since_ms.is_some() != was_warming;
@@ -303,8 +311,27 @@ impl Topology {
         all.any(|cluster| counts_transactions(&self.known.snapshot, cluster))
     }
 
+    /// The servers whose distance may have changed since the last call, each with its distance now.
+    pub fn take_distances(&mut self) -> Vec<(ServerAddr, Distance)> {
+        let due = std::mem::take(&mut self.distances_due);
+        let distance = |server: ServerAddr| {
+            let known = self.distance(&server).unwrap_or_default();
+            (server, known)
+        };
+        due.into_iter().map(distance).collect()
+    }
+
+    /// None while the monitor is off, and without a row that limits the server's lag.
+    fn distance(&self, server: &ServerAddr) -> Option<Distance> {
+        let places = self.places.get(server).filter(|_| self.is_watching())?;
+        let facts = self.known.facts.get(server)?;
+        let members = places.clusters.iter().filter_map(|index| self.clusters.get(*index)?.members.get(server));
+        let mut rows = places.plain.iter().chain(members.flat_map(Member::rows));
+        rows.any(|row| limits_lag(row)).then(|| Distance::of(facts))
+    }
+
     /// Whether a row of this server has `max_replication_lag`. Without a limit its lag is measured for display only.
-    pub fn limits_lag(&self, server: &ServerAddr) -> bool {
+    fn limits_lag(&self, server: &ServerAddr) -> bool {
         let written = self.known.snapshot.hostgroups.values().flat_map(|hostgroup| &hostgroup.servers);
         let placed = self.layout.hostgroups.values().flatten().map(|placement| &placement.server);
         written.chain(placed).any(|row| row.max_replication_lag > 0 && row.key.addr() == *server)
@@ -835,6 +862,7 @@ impl Topology {
             }
         }
         self.remember(events);
+        self.distances_due.extend(part.values().flatten().map(|placement| placement.server.key.addr()));
         self.layout.hostgroups.extend(part);
         self.layout.revision += 1;
         // Of a configuration it is told once, when all of it is in force.

@@ -1,0 +1,100 @@
+//! The lags that the data plane gets, which are those that statements with a limit are routed by.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+
+use model::fleet::{Bound, Fleet, HostgroupLoad, Layout, Measured, RoleKeeper};
+use model::{HostgroupId, ServerAddr};
+use tokio::runtime::{Builder, Runtime};
+use topology::{CheckKind, Lag, ProbeError};
+
+use crate::lane::Checked;
+use crate::monitor::{Monitor, Running, lock};
+use crate::probe::Found;
+use crate::testing::snapshot;
+
+/// A data plane that only remembers the last measurement of each server.
+#[derive(Default)]
+struct Plane {
+    measured: Mutex<BTreeMap<ServerAddr, Measured>>,
+}
+
+impl Fleet for Plane {
+    fn arrange(&self, _layout: Layout) {}
+
+    fn measured(&self, server: &ServerAddr, measured: Measured) {
+        lock(&self.measured).insert(server.clone(), measured);
+    }
+
+    fn looked_at(&self, _server: &ServerAddr) {}
+
+    fn moved(&self, _host: &str, _gone: &[IpAddr]) {}
+
+    fn hold(&self, _hostgroup: HostgroupId, _is_held: bool) {}
+
+    fn load(&self, _hostgroup: HostgroupId) -> HostgroupLoad {
+        HostgroupLoad::default()
+    }
+
+    fn bound(&self, _hostgroup: HostgroupId) -> Vec<Bound> {
+        Vec::new()
+    }
+
+    fn in_use(&self, _server: &ServerAddr, _hostgroup: Option<HostgroupId>) -> u32 {
+        0
+    }
+
+    fn received(&self, _server: &ServerAddr) -> Option<u64> {
+        None
+    }
+}
+
+/// A monitor whose checks are made up.
+struct Bed {
+    monitor: Arc<Monitor>,
+    plane: Arc<Plane>,
+    _runtime: Runtime,
+}
+
+impl Bed {
+    fn new(text: &str) -> Self {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        let (monitor, plane) = (Monitor::new(), Arc::<Plane>::default());
+        monitor.configure(&snapshot(text));
+        assert!(monitor.begin(Running { fleet: plane.clone(), runtime: runtime.handle().clone() }));
+        Self { monitor, plane, _runtime: runtime }
+    }
+
+    fn checked(&self, host: &str, kind: CheckKind, outcome: Result<Found, ProbeError>) {
+        self.monitor.checked(Checked { addr: addr(host), kind, started_us: 0, took_us: 1, timeout_ms: 100, outcome });
+        self.monitor.take_sightings();
+    }
+
+    fn last(&self, host: &str) -> Measured {
+        lock(&self.plane.measured).get(&addr(host)).copied().unwrap_or_default()
+    }
+}
+
+fn addr(host: &str) -> ServerAddr {
+    ServerAddr { host: host.into(), port: 3306 }
+}
+
+#[test]
+fn a_lag_ends_with_its_check() {
+    let limited = "mysql_servers = ( { hostgroup=5, address=\"a\", port=3306, max_replication_lag=10 },
+      { hostgroup=5, address=\"b\", port=3306 } )";
+    let unlimited = limited.replace(", max_replication_lag=10", "");
+    let off = format!("mysql_variables = {{ monitor_enabled=false }}\n{limited}");
+    for end in [unlimited, off] {
+        let bed = Bed::new(limited);
+        bed.checked("a", CheckKind::Lag, Ok(Found::Lag(Lag::Behind(5_000))));
+        bed.checked("a", CheckKind::Ping, Ok(Found::Ping(100)));
+        assert_eq!(bed.last("a").lag_ms, Some(5_000));
+        bed.monitor.configure(&snapshot(&end));
+        assert_eq!(bed.last("a").lag_ms, None, "at once: {end}");
+        bed.checked("a", CheckKind::Lag, Ok(Found::Lag(Lag::Behind(5_000))));
+        bed.checked("a", CheckKind::Ping, Ok(Found::Ping(200)));
+        assert_eq!((bed.last("a").latency_us, bed.last("a").lag_ms), (150, None), "{end}");
+    }
+}
