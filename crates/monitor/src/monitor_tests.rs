@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use model::fleet::{Bound, Fleet, HostgroupLoad, Layout, Measured, RoleKeeper};
 use model::{HostgroupId, ServerAddr};
 use tokio::runtime::{Builder, Runtime};
-use topology::{CheckKind, Lag, ProbeError};
+use topology::{AuroraInstance, CheckKind, Lag, ProbeError};
 
 use crate::lane::Checked;
 use crate::monitor::{Monitor, Running, lock};
-use crate::probe::Found;
+use crate::probe::{AuroraRow, Found};
 use crate::testing::snapshot;
 
 /// A data plane that only remembers the last measurement of each server.
@@ -97,4 +97,24 @@ fn a_lag_ends_with_its_check() {
         bed.checked("a", CheckKind::Ping, Ok(Found::Ping(200)));
         assert_eq!((bed.last("a").latency_us, bed.last("a").lag_ms), (150, None), "{end}");
     }
+}
+
+#[test]
+fn a_view_of_aurora_tells_the_lag_of_each_instance() {
+    let bed = Bed::new(
+        "mysql_servers = ( { hostgroup=1, address=\"a.x\", port=3306 }, { hostgroup=2, address=\"b.x\", port=3306 } )
+         mysql_aws_aurora_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2, domain_name=\".x\" } )",
+    );
+    let row = |name: &str, is_writer, lag_ms| AuroraRow {
+        instance: AuroraInstance { server_id: name.to_owned(), is_writer, lag_ms, age_ms: 10, cpu: 1 },
+        session_id: String::new(),
+        updated: String::new(),
+    };
+    for (lag_ms, expected) in [(4_000, 4_030), (0, 0), (AuroraInstance::LAG_UNKNOWN_MS, AuroraInstance::LAG_UNKNOWN_MS + 30)] {
+        let view = vec![row("a", true, 0), row("b", false, lag_ms)];
+        bed.checked("b.x", CheckKind::Aurora, Ok(Found::Aurora(view)));
+        assert_eq!((bed.last("a.x").lag_ms, bed.last("b.x").lag_ms), (Some(0), Some(expected)), "add_lag_ms is 30");
+    }
+    bed.checked("b.x", CheckKind::Ping, Ok(Found::Ping(100)));
+    assert!(bed.last("b.x").lag_ms.is_some());
 }

@@ -152,7 +152,7 @@ fn instance(scene: Scene<'_>, aurora: &Aurora, roster: &Roster, memory: &Memory,
         () if is_listed => (Fitness::Reader, "a replica in the topology"),
         () => (Fitness::Unseen, "not seen in the topology yet"),
     };
-    let lag_ms = roster.lag_ms(addr, aurora);
+    let lag_ms = roster.lag_ms(addr, aurora).unwrap_or_default();
     let said = if lag_ms >= AuroraInstance::LAG_UNKNOWN_MS || !is_listed { "?".to_owned() } else { lag_ms.to_string() };
     let seen = format!("lag_ms={said} listed={} {}", u8::from(is_listed), describe(troubles));
     Judgement {

@@ -4,6 +4,7 @@
 //! facts, not on the order in which the facts of this instant arrived.
 
 mod choice;
+mod distance;
 mod enrolment;
 mod knowledge;
 mod seating;

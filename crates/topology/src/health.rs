@@ -132,7 +132,7 @@ pub(crate) fn excessive_lag(
 /// How far a server is behind, for statements that limit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Distance {
-    /// Its lag, ms; None while unknown, or if no row of the server limits it.
+    /// Its lag, ms; None while unknown, or if no row of the server limits it. Aurora's views need no limit.
     pub lag_ms: Option<u64>,
 }
 
@@ -144,6 +144,11 @@ impl Distance {
             Some((_, Lag::NotReplica | Lag::Member | Lag::Unknown)) | None => None,
         };
         Self { lag_ms }
+    }
+
+    /// Both count: the greater lag, if one is known.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self { lag_ms: self.lag_ms.max(other.lag_ms) }
     }
 }
 

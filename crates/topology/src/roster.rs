@@ -90,13 +90,14 @@ impl Roster {
         }
     }
 
-    /// The assumed lag of an instance, ms: the largest of its last samples, each raised as `add_lag_ms` and `min_lag_ms` say.
-    pub(crate) fn lag_ms(&self, addr: &ServerAddr, aurora: &Aurora) -> u64 {
+    /// The assumed lag of an instance, ms: the largest of its last samples, each raised as `add_lag_ms` and `min_lag_ms` say. None without
+    /// a sample.
+    pub(crate) fn lag_ms(&self, addr: &ServerAddr, aurora: &Aurora) -> Option<u64> {
         let estimate = |lag_ms: &u64| match *lag_ms {
             0 => 0,
             lag_ms => lag_ms.saturating_add(aurora.add_lag_ms.into()).max(aurora.min_lag_ms.into()),
         };
-        self.entries.get(addr).and_then(|entry| entry.lags.values().map(estimate).max()).unwrap_or_default()
+        self.entries.get(addr)?.lags.values().map(estimate).max()
     }
 }
 

@@ -20,7 +20,6 @@ use crate::health::{
 use crate::identity::{Identity, MemberIdentity, Turn};
 use crate::judgement::{Judgements, describe, small};
 use crate::knowledge::Knowledge;
-use crate::member::Member;
 use crate::observation::{Observation, ProbeError};
 use crate::order::Order;
 use crate::replication;
@@ -297,6 +296,13 @@ impl Topology {
         if let Some(told) = tells_members {
             self.enrol(server, told);
         }
+        if tells_members == Some(CheckKind::Aurora) {
+            // Its view tells the lag of each instance.
+            for index in self.clusters_of(server) {
+                let members = self.clusters.get(index).into_iter().flat_map(|cluster| cluster.members.keys());
+                self.distances_due.extend(members.cloned());
+            }
+        }
         concerned.clusters.extend(self.clusters_of(server));
         // Most sightings change nothing there, and such a hostgroup may be large.
         if before != self.plain_seats(server) {
@@ -321,13 +327,14 @@ impl Topology {
         due.into_iter().map(distance).collect()
     }
 
-    /// None while the monitor is off, and without a row that limits the server's lag.
+    /// None while the monitor is off. A hostgroup in no cluster knows a lag if its row limits it.
     fn distance(&self, server: &ServerAddr) -> Option<Distance> {
         let places = self.places.get(server).filter(|_| self.is_watching())?;
         let facts = self.known.facts.get(server)?;
-        let members = places.clusters.iter().filter_map(|index| self.clusters.get(*index)?.members.get(server));
-        let mut rows = places.plain.iter().chain(members.flat_map(Member::rows));
-        rows.any(|row| limits_lag(row)).then(|| Distance::of(facts))
+        let plain = places.plain.iter().filter(|row| limits_lag(row)).map(|_| Distance::of(facts));
+        let clusters = places.clusters.iter().filter_map(|index| self.clusters.get(*index));
+        let clusters = clusters.map(|cluster| cluster.distance(server, facts));
+        Some(plain.chain(clusters).fold(Distance::default(), Distance::with))
     }
 
     /// Whether a row of this server has `max_replication_lag`. Without a limit its lag is measured for display only.
