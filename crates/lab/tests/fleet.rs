@@ -379,8 +379,8 @@ fn a_limit_of_lag_in_a_comment_chooses_the_server() {
     let bed = Bed::new(|b| b.variable("connect_timeout_server_max", 300));
     let mut client = bed.connect();
     bed.arrange(&[writer(0), writer(1)]);
-    bed.control.measured(&bed.addr(0), Measured { latency_us: 100, lag_ms: Some(5_000) });
-    bed.control.measured(&bed.addr(1), Measured { latency_us: 100, lag_ms: Some(40) });
+    bed.control.measured(&bed.addr(0), Measured { latency_us: 100, lag_ms: Some(5_000), is_source: false });
+    bed.control.measured(&bed.addr(1), Measured { latency_us: 100, lag_ms: Some(40), is_source: false });
     for _ in 0..20 {
         assert_eq!(get(&mut client, "/* max_lag_ms=100 */ SELECT @@port"), port(&bed, 1));
     }
@@ -396,7 +396,7 @@ fn a_limit_of_lag_in_a_comment_chooses_the_server() {
     }
     let served: HashSet<String> = (0..40).map(|_| get(&mut client, &since(60_000))).collect();
     assert_eq!(served.len(), 2, "both have what is a minute old");
-    bed.control.measured(&bed.addr(1), Measured { latency_us: 100, lag_ms: Some(50_000) });
+    bed.control.measured(&bed.addr(1), Measured { latency_us: 100, lag_ms: Some(50_000), is_source: false });
     assert_eq!(error(&mut client, &since(2_000)).0, 9001);
 }
 
@@ -405,7 +405,7 @@ fn a_limit_of_lag_in_a_comment_chooses_the_server() {
 fn who_waits_for_little_lag_holds_nobody_up() {
     let bed = Bed::new(|b| b.variable("connect_timeout_server_max", 60_000).variable("free_connections_pct", 100));
     bed.arrange(&[writer(0)]);
-    let measured = |lag_ms| bed.control.measured(&bed.addr(0), Measured { latency_us: 100, lag_ms: Some(lag_ms) });
+    let measured = |lag_ms| bed.control.measured(&bed.addr(0), Measured { latency_us: 100, lag_ms: Some(lag_ms), is_source: false });
     measured(5_000);
     let mut clients: Vec<_> = (0..6).map(|_| bed.connect()).collect();
     clients.iter_mut().for_each(|client| drop(client.run("SELECT 1").unwrap()));

@@ -120,6 +120,8 @@ pub struct Measured {
     pub latency_us: u64,
     /// How far it is behind its source, ms; None while unknown or when it is no replica.
     pub lag_ms: Option<u64>,
+    /// It is the source of replicas whose lag is limited: reads with a limit of lag spare it.
+    pub is_source: bool,
 }
 
 /// The sessions that use a hostgroup or wait for it, at one moment.

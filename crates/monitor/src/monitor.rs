@@ -134,7 +134,7 @@ impl Gauge {
     fn measured(&self) -> Measured {
         let sum: u64 = self.pings_us.iter().sum();
         let latency_us = sum.checked_div(self.pings_us.len() as u64).unwrap_or_default();
-        Measured { latency_us, lag_ms: self.distance.lag_ms }
+        Measured { latency_us, lag_ms: self.distance.lag_ms, is_source: self.distance.is_source }
     }
 }
 
@@ -303,6 +303,8 @@ impl Monitor {
         }
         let layout = self.layout();
         fleet.arrange(layout);
+        let measured: Vec<_> = self.core().gauges.iter().map(|(addr, gauge)| (addr.clone(), gauge.measured())).collect();
+        self.publish(measured);
         self.stale.notify_one();
         true
     }

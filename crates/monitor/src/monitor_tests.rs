@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use model::fleet::{Bound, Fleet, HostgroupLoad, Layout, Measured, RoleKeeper};
+use model::snapshot::ReadOnlyCheck;
 use model::{HostgroupId, ServerAddr};
 use tokio::runtime::{Builder, Runtime};
-use topology::{AuroraInstance, CheckKind, Lag, ProbeError};
+use topology::{AuroraInstance, CheckKind, Lag, ProbeError, SourcesView};
 
 use crate::lane::Checked;
 use crate::monitor::{Monitor, Running, lock};
@@ -114,7 +115,33 @@ fn a_view_of_aurora_tells_the_lag_of_each_instance() {
         let view = vec![row("a", true, 0), row("b", false, lag_ms)];
         bed.checked("b.x", CheckKind::Aurora, Ok(Found::Aurora(view)));
         assert_eq!((bed.last("a.x").lag_ms, bed.last("b.x").lag_ms), (Some(0), Some(expected)), "add_lag_ms is 30");
+        assert_eq!((bed.last("a.x").is_source, bed.last("b.x").is_source), (true, false));
     }
     bed.checked("b.x", CheckKind::Ping, Ok(Found::Ping(100)));
     assert!(bed.last("b.x").lag_ms.is_some());
+}
+
+#[test]
+fn a_writer_is_the_source_where_lag_is_limited() {
+    let cluster = |limit: &str| {
+        format!(
+            "mysql_servers = ( {{ hostgroup=1, address=\"a\", port=3306 }}, {{ hostgroup=2, address=\"b\", port=3306 {limit} }} )
+             mysql_replication_hostgroups = ( {{ writer_hostgroup=1, reader_hostgroup=2 }} )"
+        )
+    };
+    for (limit, is_limited) in [(", max_replication_lag=10", true), ("", false)] {
+        let bed = Bed::new(&cluster(limit));
+        bed.checked("a", CheckKind::Sources, Ok(Found::Sources(SourcesView::default())));
+        for (host, is_read_only, lag) in [("a", false, Lag::NotReplica), ("b", true, Lag::Behind(0))] {
+            bed.checked(host, CheckKind::ReadOnly(ReadOnlyCheck::ReadOnly), Ok(Found::ReadOnly(is_read_only)));
+            bed.checked(host, CheckKind::Lag, Ok(Found::Lag(lag)));
+        }
+        let both = ["a", "b"].map(|host| (bed.last(host).lag_ms, bed.last(host).is_source));
+        assert_eq!(both, [(None, is_limited), (is_limited.then_some(0), false)], "{limit}");
+    }
+    let bed = Bed::new("mysql_servers = ( { hostgroup=5, address=\"a\", port=3306, max_replication_lag=10 } )");
+    for (lag, expected) in [(Lag::NotReplica, true), (Lag::Member, false), (Lag::Behind(0), false)] {
+        bed.checked("a", CheckKind::Lag, Ok(Found::Lag(lag)));
+        assert_eq!(bed.last("a").is_source, expected, "in no cluster: {lag:?}");
+    }
 }

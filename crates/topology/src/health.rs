@@ -134,6 +134,8 @@ pub(crate) fn excessive_lag(
 pub struct Distance {
     /// Its lag, ms; None while unknown, or if no row of the server limits it. Aurora's views need no limit.
     pub lag_ms: Option<u64>,
+    /// Other servers replicate from it and it from none, so such statements spare it. False where no lag is limited.
+    pub is_source: bool,
 }
 
 impl Distance {
@@ -143,12 +145,12 @@ impl Distance {
             Some((_, Lag::Behind(ms))) => Some(*ms),
             Some((_, Lag::NotReplica | Lag::Member | Lag::Unknown)) | None => None,
         };
-        Self { lag_ms }
+        Self { lag_ms, is_source: matches!(facts.lag.back(), Some((_, Lag::NotReplica))) }
     }
 
     /// Both count: the greater lag, if one is known.
     pub(crate) fn with(self, other: Self) -> Self {
-        Self { lag_ms: self.lag_ms.max(other.lag_ms) }
+        Self { lag_ms: self.lag_ms.max(other.lag_ms), is_source: self.is_source || other.is_source }
     }
 }
 

@@ -168,7 +168,7 @@ settings! {
     unshun_algorithm: u64 = 0, count(0, 1), NoEffect("each server has one state for all its hostgroups"), "1: a server readmitted in one hostgroup is readmitted in all.";
     default_max_latency_ms: u64 = 1_000, ms(0, 1_728_000_000), Live, "Servers with a slower ping are not chosen, unless `mysql_servers` sets their own limit.";
     min_num_servers_lantency_awareness: u64 = 1_000, count(0, 10_000), Live, "With at least this many candidates, servers slower than the average are left out.";
-    aurora_max_lag_ms_only_read_from_replicas: u64 = 2, count(0, 100), Live, "With at least this many candidates, lag-limited reads avoid the Aurora writer.";
+    aurora_max_lag_ms_only_read_from_replicas: u64 = 2, count(0, 100), Live, "With at least this many candidates, lag-limited reads avoid the writer.";
     evaluate_replication_lag_on_servers_load: u64 = 1, count(0, 1), NoEffect("observations of a server survive LOAD"), "1: a server shunned for lag stays so when servers are loaded.";
     connpoll_reset_queue_length: u64 = 50, count(0, 10_000), NoEffect("connections are reset by the worker that owns them"), "Length of the queue of connections to reset.";
     reset_connection_algorithm: u64 = 2, count(1, 2), ONE_ALGORITHM, "How connections are reset.";

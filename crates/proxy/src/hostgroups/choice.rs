@@ -3,7 +3,7 @@
 //! All workers count together what each server was given ([`Given`](crate::servers::server::Given)). So shares follow the weights whichever
 //! worker has the idle connections, and one that was passed over because it had none is the first as soon as it has.
 //!
-//! What only makes a server less welcome (a slow ping, no lag where a replica is wanted) leaves it out as long as another one is left: a
+//! What only makes a server less welcome (a slow ping, a source where a replica is wanted) leaves it out as long as another one is left: a
 //! hostgroup whose servers are all slow is still served.
 
 use crate::servers::server::ServerShared;
@@ -94,7 +94,7 @@ impl Sieve {
             || !self.needs.accept(server)
             || self.skips_slow && server.measurements.is_slow()
             || server.latency_us() > self.max_ping_us
-            || self.skips_sources && server.measurements.lag_ms() == Some(0);
+            || self.skips_sources && server.measurements.is_source();
         if is_out { 0 } else { server.share.at(self.now_ms) }
     }
 }
@@ -224,7 +224,7 @@ fn average_ping(sieve: &Sieve, rules: Rules, servers: &[Arc<ServerShared>]) -> u
     if is_enough { pings().sum::<u64>() / count as u64 } else { u64::MAX }
 }
 
-/// Whether there are so many candidates that reads with a limit of lag spare those without any lag: the writer.
+/// Whether there are so many candidates that reads with a limit of lag spare the source of the others: the writer.
 fn has_replicas(sieve: &Sieve, rules: Rules, servers: &[Arc<ServerShared>]) -> bool {
     servers.iter().filter(|server| sieve.share(server) > 0).count() >= rules.replicas_only_from
 }
@@ -243,7 +243,11 @@ mod tests {
     const RULES: Rules = Rules { latency_aware_from: 1000, replicas_only_from: 2 };
 
     fn measured(server: &ServerShared, latency_us: u64, lag_ms: Option<u64>) {
-        server.measured(Measured { latency_us, lag_ms });
+        server.measured(Measured { latency_us, lag_ms, is_source: false });
+    }
+
+    fn measured_as_source(server: &ServerShared, lag_ms: Option<u64>) {
+        server.measured(Measured { latency_us: 1, lag_ms, is_source: true });
     }
 
     fn choice(servers: &[Arc<ServerShared>], now_ms: u64) -> Choice<'_> {
@@ -367,7 +371,7 @@ mod tests {
     #[test]
     fn a_limit_of_lag_is_kept_and_spares_the_writer() {
         let servers = [server("writer", 1), server("near", 1), server("far", 1)];
-        measured(&servers[0], 1, Some(0));
+        measured_as_source(&servers[0], Some(0));
         measured(&servers[1], 1, Some(50));
         measured(&servers[2], 1, Some(5_000));
         let limit = |ms| Needs { max_lag_ms: Some(ms), ..Needs::default() };
@@ -376,6 +380,21 @@ mod tests {
         assert_eq!(chosen(&servers, limit(20), RULES), [0], "better the writer than nobody");
         measured(&servers[2], 1, None);
         assert_eq!(chosen(&servers, limit(20), RULES), [2], "what is not known is no reason");
+    }
+
+    /// The source of asynchronous replication has no lag, and replicas in sync have one of 0.
+    #[test]
+    fn replicas_in_sync_spare_the_writer() {
+        let servers = [server("writer", 1), server("a", 1), server("b", 1)];
+        let limit = Needs { max_lag_ms: Some(1_000), ..Needs::default() };
+        measured_as_source(&servers[0], None);
+        measured(&servers[1], 1, Some(0));
+        measured(&servers[2], 1, Some(0));
+        assert_eq!(chosen(&servers, limit, RULES), [1, 2]);
+        assert_eq!(chosen(&servers, Needs::default(), RULES), [0, 1, 2], "without a limit");
+        assert_eq!(chosen(&servers, limit, Rules { replicas_only_from: 4, ..RULES }), [0, 1, 2], "too few candidates");
+        measured(&servers[0], 1, None);
+        assert_eq!(chosen(&servers, limit, RULES), [0, 1, 2], "nodes of Galera are no sources");
     }
 
     #[test]

@@ -383,15 +383,15 @@ mod tests {
         observed(&server, ServerStatus::Online, 1007);
         assert!(!server.connects.are_backing_off(1007) && server.connects.last_error().is_none(), "it was out, and is back");
         server.connects.failed("refused", false, 1007);
-        server.measured(Measured { latency_us: 0, lag_ms: None });
+        server.measured(Measured { latency_us: 0, lag_ms: None, is_source: false });
         assert!(server.connects.are_backing_off(1008), "nothing answered");
-        server.measured(Measured { latency_us: 100, lag_ms: None });
+        server.measured(Measured { latency_us: 100, lag_ms: None, is_source: false });
         assert!(!server.connects.are_backing_off(1008));
         server.connects.failed("init_connect failed", true, 1008);
-        server.measured(Measured { latency_us: 100, lag_ms: None });
+        server.measured(Measured { latency_us: 100, lag_ms: None, is_source: false });
         assert!(server.connects.are_backing_off(1009), "it answered before");
         server.connects.failed("refused", false, 2000);
-        server.measured(Measured { latency_us: 100, lag_ms: None });
+        server.measured(Measured { latency_us: 100, lag_ms: None, is_source: false });
         assert!(!server.connects.are_backing_off(2001));
     }
 
@@ -399,7 +399,7 @@ mod tests {
     fn who_answers_a_ping_may_have_lost_its_role() {
         let server = server("a", 16);
         server.suspect(1100);
-        server.measured(Measured { latency_us: 100, lag_ms: None });
+        server.measured(Measured { latency_us: 100, lag_ms: None, is_source: false });
         assert!(!server.takes_work(1001) && server.keeps_idle());
         server.standing.looked_at();
         assert!(server.takes_work(1001));

@@ -313,7 +313,7 @@ async fn a_statement_that_needs_less_lag_chooses_again() {
             let mut bed = Bed::new("").on(MySql);
             bed.pin(pins);
             let server = &bed.at.backend.as_ref().unwrap().core.server;
-            server.measurements.set(model::fleet::Measured { latency_us: 1, lag_ms: Some(8_000) });
+            server.measurements.set(model::fleet::Measured { latency_us: 1, lag_ms: Some(8_000), is_source: false });
             let needs = Needs { max_lag_ms, ..Needs::default() };
             let session = &mut *bed;
             assert_eq!(told(session.recovery.keeps_backend(&mut door!(session), needs)), expected, "{pins:?} {max_lag_ms:?}");

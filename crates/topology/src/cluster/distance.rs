@@ -9,11 +9,27 @@ use crate::health::{Distance, limits_lag};
 use crate::member::Member;
 
 impl Cluster {
-    /// By the server's own lag checks, if a row limits its lag, and by Aurora's views. Unknown if neither says.
+    /// By the server's own lag checks, if a row limits its lag, and by Aurora's views. Unknown if neither says. The source is known by its
+    /// role, and a source has no lag.
     pub(crate) fn distance(&self, addr: &ServerAddr, facts: &Facts) -> Distance {
+        let listed_ms = self.listed_lag_ms(addr);
+        if self.is_source(addr) {
+            return Distance { lag_ms: listed_ms, is_source: true };
+        }
         let mut rows = self.members.get(addr).into_iter().flat_map(Member::rows);
-        let checked = if rows.any(|row| limits_lag(row)) { Distance::of(facts) } else { Distance::default() };
-        checked.with(Distance { lag_ms: self.listed_lag_ms(addr) })
+        let checked_ms = if rows.any(|row| limits_lag(row)) { Distance::of(facts).lag_ms } else { None };
+        Distance { lag_ms: listed_ms.max(checked_ms), is_source: false }
+    }
+
+    /// Whether it writes and the lag of its replicas is known. Nodes of Galera and members of a group are no replicas.
+    fn is_source(&self, addr: &ServerAddr) -> bool {
+        let mut rows = self.members.values().flat_map(Member::rows);
+        self.memory.writers.contains(addr)
+            && match &self.group.kind {
+                RoleKind::Aurora(_) => true,
+                RoleKind::Replication(_) => rows.any(|row| limits_lag(row)),
+                RoleKind::Galera | RoleKind::GroupReplication => false,
+            }
     }
 
     /// The lag by Aurora's views, ms; 0 for the writer. None for other kinds, and for an instance that the views do not name.

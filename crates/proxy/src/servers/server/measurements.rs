@@ -1,8 +1,8 @@
-//! What was measured of a server: how long its pings take, and how far it is behind its source.
+//! What was measured of a server: how long its pings take, how far it is behind its source, and whether it is the source of others.
 
 use crate::servers::server::NEVER;
 use model::fleet::Measured;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// In the place of a lag: it is not known.
 const UNKNOWN: u64 = u64::MAX;
@@ -12,11 +12,17 @@ pub(crate) struct Measurements {
     latency_us: AtomicU64,
     max_latency_us: AtomicU64,
     lag_ms: AtomicU64,
+    is_source: AtomicBool,
 }
 
 impl Default for Measurements {
     fn default() -> Self {
-        Self { latency_us: AtomicU64::new(0), max_latency_us: AtomicU64::new(NEVER), lag_ms: AtomicU64::new(UNKNOWN) }
+        Self {
+            latency_us: AtomicU64::new(0),
+            max_latency_us: AtomicU64::new(NEVER),
+            lag_ms: AtomicU64::new(UNKNOWN),
+            is_source: AtomicBool::new(false),
+        }
     }
 }
 
@@ -34,6 +40,7 @@ impl Measurements {
     pub(crate) fn set(&self, measured: Measured) {
         self.latency_us.store(measured.latency_us, Ordering::Release);
         self.lag_ms.store(measured.lag_ms.unwrap_or(UNKNOWN), Ordering::Release);
+        self.is_source.store(measured.is_source, Ordering::Release);
     }
 
     /// Average of the last pings, us; 0 while unknown.
@@ -49,6 +56,11 @@ impl Measurements {
     /// How far the server is behind its source, ms, where that is known.
     pub(crate) fn lag_ms(&self) -> Option<u64> {
         Some(self.lag_ms.load(Ordering::Acquire)).filter(|lag| *lag != UNKNOWN)
+    }
+
+    /// Whether reads with a limit of lag spare the server, because others replicate from it.
+    pub(crate) fn is_source(&self) -> bool {
+        self.is_source.load(Ordering::Relaxed)
     }
 }
 
@@ -68,7 +80,7 @@ mod tests {
         ] {
             let measurements = Measurements::default();
             measurements.limit(row_ms, default_ms);
-            measurements.set(Measured { latency_us, lag_ms: None });
+            measurements.set(Measured { latency_us, lag_ms: None, is_source: false });
             assert_eq!(measurements.is_slow(), is_slow, "{row_ms} {default_ms} {latency_us}");
         }
     }
@@ -78,7 +90,7 @@ mod tests {
         let measurements = Measurements::default();
         assert_eq!(measurements.lag_ms(), None);
         for lag_ms in [Some(0), Some(1500), None] {
-            measurements.set(Measured { latency_us: 1, lag_ms });
+            measurements.set(Measured { latency_us: 1, lag_ms, is_source: false });
             assert_eq!(measurements.lag_ms(), lag_ms);
         }
     }
