@@ -145,3 +145,22 @@ fn a_writer_is_the_source_where_lag_is_limited() {
         assert_eq!(bed.last("a").is_source, expected, "in no cluster: {lag:?}");
     }
 }
+
+#[test]
+fn an_unknown_lag_is_estimated() {
+    let bed = Bed::new("mysql_servers = ( { hostgroup=5, address=\"a\", port=3306, max_replication_lag=10 } )");
+    bed.checked("a", CheckKind::Lag, Ok(Found::Lag(Lag::Unknown)));
+    assert_eq!(bed.last("a").lag_ms, Some(60_000), "nothing was ever known: monitor_slave_lag_when_null");
+    bed.checked("a", CheckKind::Lag, Ok(Found::Lag(Lag::Behind(3_000))));
+    bed.checked("a", CheckKind::Lag, Ok(Found::Lag(Lag::Unknown)));
+    let is_grown = |lag_ms: Option<u64>| lag_ms.is_some_and(|ms| (3_000..60_000).contains(&ms));
+    assert!(is_grown(bed.last("a").lag_ms), "{:?}", bed.last("a"));
+    for _ in 0..3 {
+        bed.checked("a", CheckKind::Lag, Err(ProbeError::Timeout));
+        assert!(is_grown(bed.last("a").lag_ms), "{:?}", bed.last("a"));
+    }
+    for _ in 0..3 {
+        bed.checked("a", CheckKind::Lag, Err(ProbeError::Failed("1146".to_owned())));
+    }
+    assert_eq!(bed.last("a").lag_ms, None, "what cannot be asked limits nothing");
+}

@@ -140,11 +140,13 @@ pub(crate) struct Samples<T> {
     latest: VecDeque<T>,
     /// Answers since the last sample that were errors.
     failures: u32,
+    /// Checks since the last sample that had no answer.
+    unanswered: u32,
 }
 
 impl<T> Default for Samples<T> {
     fn default() -> Self {
-        Self { latest: VecDeque::new(), failures: 0 }
+        Self { latest: VecDeque::new(), failures: 0, unanswered: 0 }
     }
 }
 
@@ -161,7 +163,7 @@ impl<T> Samples<T> {
     fn take(&mut self, result: Result<T, ProbeError>) {
         match result {
             Ok(sample) => {
-                self.failures = 0;
+                (self.failures, self.unanswered) = (0, 0);
                 keep(&mut self.latest, Some(sample));
             }
             Err(ProbeError::Failed(_) | ProbeError::Denied(_)) => {
@@ -170,7 +172,9 @@ impl<T> Samples<T> {
                     self.latest.clear();
                 }
             }
-            Err(ProbeError::Timeout | ProbeError::Unresolved(_) | ProbeError::Unreachable(_) | ProbeError::Closed(_)) => {}
+            Err(ProbeError::Timeout | ProbeError::Unresolved(_) | ProbeError::Unreachable(_) | ProbeError::Closed(_)) => {
+                self.unanswered = self.unanswered.saturating_add(1);
+            }
         }
     }
 
@@ -203,6 +207,8 @@ pub(crate) struct Facts {
     pub lag: Samples<(u64, Lag)>,
     /// How far it was behind when it last knew.
     known_lag: Option<KnownLag>,
+    /// When lag checks had no answer while the server lived, since the last sample, ms. The first does not count: one answer may be lost.
+    pub lag_unanswered_ms: VecDeque<u64>,
     /// Its executed GTIDs, each sample with its time, ms.
     pub gtids: Samples<(u64, GtidSet)>,
     /// Transactions behind (Galera, Group Replication), the latest last.
@@ -282,6 +288,11 @@ impl Facts {
             Observation::Lag(result) => {
                 self.note_lag(now_ms, result.as_ref().ok());
                 self.lag.take(result.map(|lag| (now_ms, lag)));
+                match self.lag.unanswered {
+                    0 => self.lag_unanswered_ms.clear(),
+                    1 => {}
+                    _ => keep(&mut self.lag_unanswered_ms, Some(now_ms)),
+                }
                 self.known_lag = self.known_lag.filter(|_| !self.lag.is_forgotten());
             }
             Observation::Gtids(result) => self.gtids.take(result.map(|set| (now_ms, set))),
@@ -306,6 +317,9 @@ impl Facts {
         }
         // Answers from before the loss say nothing about the data with which the server returns.
         self.known_lag = self.known_lag.filter(|_| !self.is_lost);
+        if self.is_lost {
+            self.lag_unanswered_ms.clear();
+        }
     }
 
     fn note_lag(&mut self, now_ms: u64, told: Option<&Lag>) {

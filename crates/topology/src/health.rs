@@ -92,12 +92,46 @@ pub(crate) struct Sources {
     pub quiet: Option<Quiet>,
 }
 
-/// The lag assumed at `at_ms`, ms: the last known lag plus the time with a writer since then, at most the policy's value.
-fn unknown_lag_ms(facts: &Facts, at_ms: u64, quiet: Option<Quiet>, policy: HostgroupPolicy) -> u64 {
-    let Some((known_ms, since_ms)) = facts.lag_until_unknown() else { return policy.lag_when_unknown_ms };
+impl Sources {
+    /// Whether a server that said at `at_ms` that it has no source should have had one.
+    fn are_missing(self, at_ms: u64) -> bool {
+        self.to_follow_since_ms.is_some_and(|since_ms| at_ms >= since_ms)
+    }
+}
+
+/// The lag assumed at `at_ms`, ms: the last known lag plus the time with a writer since then, at most the policy's value. `known` is that
+/// lag, and since when it is not known.
+fn unknown_lag_ms(known: Option<(u64, u64)>, at_ms: u64, quiet: Option<Quiet>, policy: HostgroupPolicy) -> u64 {
+    let Some((known_ms, since_ms)) = known else { return policy.lag_when_unknown_ms };
     let passed_ms = at_ms.saturating_sub(since_ms);
     let quiet_ms = quiet.map_or(0, |quiet| quiet.within(since_ms, at_ms));
-    policy.lag_when_unknown_ms.min(known_ms + passed_ms.saturating_sub(quiet_ms))
+    policy.lag_when_unknown_ms.min(known_ms.saturating_add(passed_ms.saturating_sub(quiet_ms)))
+}
+
+/// What a sample of this time says, ms.
+fn told_lag_ms(facts: &Facts, at_ms: u64, lag: Lag, sources: Sources, policy: HostgroupPolicy) -> u64 {
+    match lag {
+        Lag::NotReplica if !sources.are_missing(at_ms) => 0,
+        Lag::Member => 0,
+        Lag::NotReplica | Lag::Unknown => unknown_lag_ms(facts.lag_until_unknown(), at_ms, sources.quiet, policy),
+        Lag::Behind(ms) => ms,
+    }
+}
+
+/// What a check of this time without an answer says, ms: since the last sample, the lag may have grown. None where it was no replica.
+fn unanswered_lag_ms(facts: &Facts, at_ms: u64, sources: Sources, policy: HostgroupPolicy) -> Option<u64> {
+    match *facts.lag.back()? {
+        (since_ms, Lag::Behind(ms)) => Some(unknown_lag_ms(Some((ms, since_ms)), at_ms, sources.quiet, policy).max(ms)),
+        (_, Lag::Unknown) => Some(unknown_lag_ms(facts.lag_until_unknown(), at_ms, sources.quiet, policy)),
+        (_, Lag::NotReplica | Lag::Member) => None,
+    }
+}
+
+/// The lags of a replica by its last checks, ms, the latest first.
+fn latest_lags_ms(facts: &Facts, sources: Sources, policy: HostgroupPolicy) -> impl Iterator<Item = u64> + Clone {
+    let unanswered = facts.lag_unanswered_ms.iter().rev();
+    let unanswered = unanswered.filter_map(move |at_ms| unanswered_lag_ms(facts, *at_ms, sources, policy));
+    unanswered.chain(facts.lag.iter().rev().map(move |(at_ms, lag)| told_lag_ms(facts, *at_ms, *lag, sources, policy)))
 }
 
 /// The lag of a replica, ms, if it exceeds the limit of `row` in as many samples as `monitor_replication_lag_count` says.
@@ -111,19 +145,14 @@ pub(crate) fn excessive_lag(
     let limit_s = row.max_replication_lag;
     let limit_ms = u64::from(limit_s) * 1_000;
     let count = usize::try_from(vars.monitor_replication_lag_count).unwrap_or(1);
-    let behind = |(at_ms, lag): &(u64, Lag)| match lag {
-        Lag::NotReplica if sources.to_follow_since_ms.is_none_or(|since_ms| *at_ms < since_ms) => 0,
-        Lag::Member => 0,
-        Lag::NotReplica | Lag::Unknown => unknown_lag_ms(facts, *at_ms, sources.quiet, policy),
-        Lag::Behind(ms) => *ms,
-    };
-    let mut latest = facts.lag.iter().rev().take(count).map(behind);
-    let is_excessive = limit_ms > 0 && facts.lag.len() >= count && latest.clone().all(|ms| ms > limit_ms);
+    let mut latest = latest_lags_ms(facts, sources, policy).take(count);
+    let is_excessive = limit_ms > 0 && latest.clone().count() >= count && latest.clone().all(|ms| ms > limit_ms);
     let by = latest.next().filter(|_| is_excessive)?;
     let unknown = || format!("counted as {} s; max_replication_lag={limit_s}", by / 1_000);
     let words = match facts.lag.back() {
         Some((_, Lag::Unknown)) => format!("lag unknown, {}", unknown()),
         Some((_, Lag::NotReplica)) => format!("no replication source, lag unknown, {}", unknown()),
+        Some((_, Lag::Behind(_))) if !facts.lag_unanswered_ms.is_empty() => format!("lag check unanswered, {}", unknown()),
         _ => lag_in_words(by, limit_s),
     };
     Some(Behind { by, words })
@@ -139,13 +168,13 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// By the server's own lag checks.
-    pub(crate) fn of(facts: &Facts) -> Self {
-        let lag_ms = match facts.lag.back() {
-            Some((_, Lag::Behind(ms))) => Some(*ms),
-            Some((_, Lag::NotReplica | Lag::Member | Lag::Unknown)) | None => None,
-        };
-        Self { lag_ms, is_source: matches!(facts.lag.back(), Some((_, Lag::NotReplica))) }
+    /// By the server's own lag checks. A replica that does not know its lag, or does not answer, has the lag that is assumed.
+    pub(crate) fn of(facts: &Facts, sources: Sources, policy: HostgroupPolicy) -> Self {
+        match facts.lag.back() {
+            None | Some((_, Lag::Member)) => Self::default(),
+            Some((at_ms, Lag::NotReplica)) if !sources.are_missing(*at_ms) => Self { lag_ms: None, is_source: true },
+            Some(_) => Self { lag_ms: latest_lags_ms(facts, sources, policy).next(), is_source: false },
+        }
     }
 
     /// Both count: the greater lag, if one is known.

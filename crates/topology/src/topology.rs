@@ -331,9 +331,11 @@ impl Topology {
     fn distance(&self, server: &ServerAddr) -> Option<Distance> {
         let places = self.places.get(server).filter(|_| self.is_watching())?;
         let facts = self.known.facts.get(server)?;
-        let plain = places.plain.iter().filter(|row| limits_lag(row)).map(|_| Distance::of(facts));
+        let world = self.known.world();
+        let plain = places.plain.iter().filter(|row| limits_lag(row));
+        let plain = plain.map(|row| Distance::of(facts, Sources::default(), world.policy(row.key.hostgroup)));
         let clusters = places.clusters.iter().filter_map(|index| self.clusters.get(*index));
-        let clusters = clusters.map(|cluster| cluster.distance(server, facts));
+        let clusters = clusters.map(|cluster| cluster.distance(world, server, facts));
         Some(plain.chain(clusters).fold(Distance::default(), Distance::with))
     }
 

@@ -191,6 +191,45 @@ fn lag_that_is_not_told_any_more_is_forgotten() {
     assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b", "no answer is no sign of health");
 }
 
+/// While a lag check hangs (as `SHOW REPLICA STATUS` does beside a STOP REPLICA that waits), nobody sees how far the replica falls behind.
+#[test]
+fn unanswered_lag_checks_count_from_the_last_lag() {
+    let unanswered = || Observation::Lag(Err(ProbeError::Timeout));
+    let shunned = "a(SHUNNED_REPLICATION_LAG) b";
+    let mut fleet = Fleet::new(PLAIN);
+    fleet.see("a", lag(0)).see("b", lag(0)).pass(60_000).see("a", unanswered());
+    assert_eq!(fleet.hostgroup(5), "a b", "one answer may be lost");
+    fleet.see("a", lag(0)).events();
+    for second in 1..=30 {
+        fleet.pass(1_000).see("a", Observation::Ping(Ok(100))).see("a", unanswered());
+        assert_eq!(fleet.hostgroup(5), if second <= 10 { "a b" } else { shunned }, "{second}");
+    }
+    let events = fleet.topology.take_events();
+    assert_eq!(events[0].seen, "lag check unanswered, counted as 11 s; max_replication_lag=10");
+    fleet.see("a", lag(0));
+    assert_eq!(fleet.hostgroup(5), "a b");
+    // A replica that knew that it did not know.
+    fleet.see("a", Observation::Lag(Ok(Lag::Unknown))).pass(5_000).see("a", unanswered()).pass(6_000).see("a", unanswered());
+    assert_eq!(fleet.hostgroup(5), shunned);
+    // A source in no cluster is no replica.
+    fleet.see("a", Observation::Lag(Ok(Lag::NotReplica))).pass(60_000).see("a", unanswered()).see("a", unanswered());
+    assert_eq!(fleet.hostgroup(5), "a b");
+    // A server that was away could not answer.
+    fleet.see("a", lag(0));
+    for _ in 0..3 {
+        fleet.pass(8_000).see("a", ping(unreachable())).see("a", unanswered());
+    }
+    fleet.pass(1_000).see("a", Observation::Ping(Ok(100)));
+    assert_eq!(fleet.hostgroup(5), "a b");
+    // Several samples are asked for.
+    let mut fleet = Fleet::new(&format!("mysql_variables = {{ monitor_replication_lag_count=3 }}\n{PLAIN}"));
+    fleet.see("a", lag(0)).see("a", lag(0)).see("a", lag(0)).see("b", lag(0));
+    for second in 1..=13 {
+        fleet.pass(1_000).see("a", unanswered());
+        assert_eq!(fleet.hostgroup(5), if second <= 12 { "a b" } else { shunned }, "{second}");
+    }
+}
+
 /// A replica whose replication was taken away does not know how far behind it is; nor does one that never had any.
 #[test]
 fn who_replicates_from_nobody_beside_a_writer_has_unknown_lag() {

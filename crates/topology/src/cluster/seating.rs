@@ -105,7 +105,7 @@ impl Cluster {
 
     /// Since when a server is read-only while another one writes: from then on it should have a source. None for `innodb_read_only`, which
     /// Aurora's instances report without replicating.
-    fn to_follow_since_ms(&self, world: World<'_>, facts: &Facts, writers: &BTreeSet<ServerAddr>) -> Option<u64> {
+    pub(super) fn to_follow_since_ms(&self, world: World<'_>, facts: &Facts, writers: &BTreeSet<ServerAddr>) -> Option<u64> {
         let RoleKind::Replication(ReadOnlyCheck::ReadOnly | ReadOnlyCheck::SuperReadOnly) = self.group.kind else { return None };
         let writes = |addr: &ServerAddr| world.facts.get(addr).is_some_and(|other| other.read_only.last == Some(false));
         (facts.read_only.last == Some(true) && writers.iter().any(writes)).then_some(facts.read_only.since_ms)

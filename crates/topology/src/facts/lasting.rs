@@ -90,6 +90,7 @@ impl Facts {
     pub(crate) fn within_limits(mut self) -> Self {
         self.behind.truncate(KEPT_SAMPLES);
         self.lag.latest.truncate(KEPT_SAMPLES);
+        self.lag_unanswered_ms.truncate(KEPT_SAMPLES);
         self.gtids.latest.truncate(KEPT_SAMPLES);
         self
     }
