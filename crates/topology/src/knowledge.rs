@@ -1,10 +1,10 @@
-//! The topology's state as a value: takeovers, excluded servers, and each server's last answers.
+//! The topology's state as a value: takeovers, excluded and drained servers, and each server's last answers.
 //!
 //! Another [`Topology`](crate::Topology) continues with it. Unchanged, it gives the same decisions for the same input; a process that takes
 //! over from this one gets it that way. The part for a file leaves out values that change all the time. After a restart it holds until
 //! servers answer otherwise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::ServerAddr;
@@ -23,20 +23,23 @@ pub struct Knowledge {
     /// The time of the last input, on the caller's clock, ms.
     pub(crate) now_ms: u64,
     clusters: Vec<ClusterKnowledge>,
+    /// Servers that an operator drains. Files and processes of before have none.
+    pub(crate) drained: BTreeSet<ServerAddr>,
     #[serde(with = "pairs")]
     facts: BTreeMap<ServerAddr, Facts>,
 }
 
 impl Knowledge {
-    pub(crate) fn exact(now_ms: u64, clusters: &[Cluster], facts: &BTreeMap<ServerAddr, Facts>) -> Self {
-        Self { is_exact: true, now_ms, clusters: clusters.iter().map(Cluster::knowledge).collect(), facts: facts.clone() }
+    pub(crate) fn exact(now_ms: u64, clusters: &[Cluster], drained: &BTreeSet<ServerAddr>, facts: &BTreeMap<ServerAddr, Facts>) -> Self {
+        let clusters = clusters.iter().map(Cluster::knowledge).collect();
+        Self { is_exact: true, now_ms, clusters, drained: drained.clone(), facts: facts.clone() }
     }
 
     /// The part of it that is written down.
     pub(crate) fn kept(self) -> Self {
         let facts = self.facts.iter().map(|(addr, facts)| (addr.clone(), facts.kept())).collect();
         let clusters = self.clusters.into_iter().map(ClusterKnowledge::kept).collect();
-        Self { is_exact: false, now_ms: self.now_ms, clusters, facts }
+        Self { is_exact: false, now_ms: self.now_ms, clusters, drained: self.drained, facts }
     }
 
     /// The same state, marked as past: it counts only for servers that refuse the monitor.
@@ -47,12 +50,13 @@ impl Knowledge {
     /// The part whose changes are worth writing. Times, counts and measured values change all the time and are left out.
     pub fn gist(&self) -> Self {
         let facts = self.facts.iter().map(|(addr, facts)| (addr.clone(), facts.gist())).collect();
-        Self { is_exact: self.is_exact, now_ms: 0, clusters: self.clusters.iter().map(ClusterKnowledge::gist).collect(), facts }
+        let clusters = self.clusters.iter().map(ClusterKnowledge::gist).collect();
+        Self { is_exact: self.is_exact, now_ms: 0, clusters, drained: self.drained.clone(), facts }
     }
 
-    /// Whether it holds neither clusters nor facts. There is then nothing to write.
+    /// Whether it holds no clusters, no drained servers and no facts. There is then nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.clusters.is_empty() && self.facts.is_empty()
+        self.clusters.is_empty() && self.drained.is_empty() && self.facts.is_empty()
     }
 
     /// The cluster of this row in its old state. If its members elect the writer, they are asked after a restart instead, unless the

@@ -115,7 +115,7 @@ impl Topology {
 
     /// The whole state, for a topology that continues with it.
     pub fn knowledge(&self) -> Knowledge {
-        Knowledge::exact(self.known.now_ms, &self.clusters, &self.known.facts)
+        Knowledge::exact(self.known.now_ms, &self.clusters, &self.known.drained, &self.known.facts)
     }
 
     /// The part of it that is written down; all while the monitor is off, as nothing changes then.
@@ -183,6 +183,7 @@ impl Topology {
         let claimed: BTreeSet<HostgroupId> = self.clusters.iter().flat_map(|cluster| cluster.group.hostgroups()).collect();
         self.plain = snapshot.hostgroups.keys().copied().filter(|id| !claimed.contains(id)).collect();
         self.known.policies = self.plain.iter().chain(&claimed).map(|id| (*id, HostgroupPolicy::of(snapshot, *id))).collect();
+        self.known.drained.append(&mut recalled.drained);
         if !recalled.is_empty() {
             (self.known.facts, self.aside) = recalled.take_facts(is_watching);
         }

@@ -443,6 +443,28 @@ fn operators_keep_servers_out() {
     assert!(!fleet.checks().contains_key("a:3306"));
 }
 
+#[test]
+fn a_drained_server_stays_drained_over_a_restart() {
+    let drain = |is_drained| Order::Drain { server: addr("b"), is_drained };
+    let plain = "mysql_servers = ( { hostgroup=2, address=\"b\", port=3306 }, { hostgroup=2, address=\"c\", port=3306 } )";
+    for text in [REPLICATION.to_owned(), plain.to_owned(), off(plain)] {
+        let mut before = Fleet::new(&text);
+        let gist = before.topology.knowledge_to_keep().gist();
+        order(&mut before, &drain(true)).unwrap();
+        assert_ne!(before.topology.knowledge_to_keep().gist(), gist, "it is worth a new file");
+        for mut fleet in [before.restarted(&text), before.upgraded(&text), before.restarted(&text).restarted(&text)] {
+            assert!(fleet.hostgroup(2).contains("b(OFFLINE_SOFT)"), "{}: {text}", fleet.layout());
+            order(&mut fleet, &drain(false)).unwrap();
+            for fleet in [fleet.restarted(&text), fleet] {
+                assert!(fleet.hostgroup(2).contains("b c"), "{}: {text}", fleet.layout());
+            }
+        }
+        // Who is configured no more needs no draining.
+        let alone = "mysql_servers = ( { hostgroup=2, address=\"c\", port=3306 } )";
+        assert!(before.restarted(alone).topology.drained().is_empty());
+    }
+}
+
 /// As public scripts cut over: the old writer is kept out by its row, and nothing but its row lets it in again.
 #[test]
 fn a_shun_that_an_operator_wrote_is_lifted_by_the_operator() {
