@@ -239,6 +239,7 @@ impl Engine {
     fn after_panic(&self) -> Reply {
         tracing::error!("the admin engine failed at a statement");
         self.store.guard.leave();
+        self.store.facts.leave();
         for db in [&self.store.admin, &self.store.stats].into_iter().filter(|db| !db.is_autocommit()) {
             let _ = db.execute_batch("ROLLBACK");
         }
@@ -272,7 +273,7 @@ impl Engine {
         self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
 
-    /// Sets the values that `@@name` answers from now on.
+    /// Sets the values that `@@name` answers in the statement at hand.
     pub(crate) fn describe_variables(&self, who: Role, session: &SessionInfo) -> Result<(), AdminError> {
         let mut variables = variables::variables(self, session);
         if who == Role::Admin {
@@ -284,7 +285,7 @@ impl Engine {
         }
         let counters = self.live.read_stats("stats_mysql_global", model::stats::Reading::Keep).unwrap_or_default();
         variables.extend(counters.iter().filter_map(|row| Some((text(row.first()?).to_ascii_lowercase(), text(row.get(1)?)))));
-        self.store.facts.describe(variables);
+        self.store.facts.describe(who, variables);
         Ok(())
     }
 

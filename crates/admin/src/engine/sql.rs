@@ -36,11 +36,11 @@ pub(crate) fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) 
     };
     let sql = &*as_sqlite(sql);
     let has_variables = sql.contains("@@");
+    let db = engine.connection(who);
+    engine.live.describe(who, names_schema(sql).then_some(db))?;
     if has_variables {
         engine.describe_variables(who, session)?;
     }
-    let db = engine.connection(who);
-    engine.live.describe(who, names_schema(sql).then_some(db))?;
     engine.live.begin_statement();
     engine.store.facts.enter(session);
     engine.store.guard.enter(level, Some(TIME_LIMIT));
@@ -49,6 +49,7 @@ pub(crate) fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) 
     let outcome = if has_variables { query(db, &with_variables(sql), &room) } else { query(db, sql, &room) };
     let made_way = engine.store.guard.is_in_the_way();
     engine.store.guard.leave();
+    engine.store.facts.leave();
     engine.live.begin_statement();
     if !db.is_autocommit() {
         let _ = db.execute_batch("ROLLBACK");

@@ -7,7 +7,7 @@ use rusqlite::functions::{Context, FunctionFlags};
 use rusqlite::types::Value;
 
 use crate::error::AdminError;
-use crate::reply::SessionInfo;
+use crate::reply::{Role, SessionInfo};
 
 /// The values of functions for the present session.
 #[derive(Debug, Default)]
@@ -17,7 +17,8 @@ pub(crate) struct Facts(Mutex<Known>);
 struct Known {
     session: SessionInfo,
     version: String,
-    variables: Vec<(String, String)>,
+    /// Values of `@@name` during one statement of a session with this role. An administrator's have passwords.
+    variables: Option<(Role, Vec<(String, String)>)>,
 }
 
 impl Facts {
@@ -31,9 +32,15 @@ impl Facts {
         self.with(|known| known.version = version);
     }
 
-    /// Sets the values of `@@name`, by name in lower case.
-    pub(crate) fn describe(&self, variables: Vec<(String, String)>) {
-        self.with(|known| known.variables = variables);
+    /// Sets the values of `@@name` until the statement [leaves](Self::leave), by name in lower case. Only the connection of `who` reads
+    /// them.
+    pub(crate) fn describe(&self, who: Role, variables: Vec<(String, String)>) {
+        self.with(|known| known.variables = Some((who, variables)));
+    }
+
+    /// The statement is over: the values of `@@name` are gone.
+    pub(crate) fn leave(&self) {
+        self.with(|known| known.variables = None);
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
@@ -73,7 +80,8 @@ fn schema(known: &Known) -> Value {
     Value::Text(known.session.schema.clone().unwrap_or_else(|| "main".to_owned()))
 }
 
-pub(super) fn register(db: &Connection, facts: &Arc<Facts>) -> Result<(), AdminError> {
+/// Registers the functions on the connection that serves sessions of `who`.
+pub(super) fn register(db: &Connection, facts: &Arc<Facts>, who: Role) -> Result<(), AdminError> {
     let flags = FunctionFlags::SQLITE_UTF8;
     for (name, answer) in FACTS {
         let facts = facts.clone();
@@ -101,7 +109,7 @@ pub(super) fn register(db: &Connection, facts: &Arc<Facts>) -> Result<(), AdminE
     let known = facts.clone();
     db.create_scalar_function("mysql_variable", 1, flags, move |context: &Context<'_>| {
         let name = context.get::<String>(0)?;
-        let value = known.with(|known| variable(known, &name));
+        let value = known.with(|known| variable(known, who, &name));
         value.ok_or_else(|| rusqlite::Error::UserFunctionError(format!("Unknown system variable '{}'", bare(&name)).into()))
     })?;
     Ok(())
@@ -114,7 +122,8 @@ fn bare(name: &str) -> String {
     scopes.iter().find_map(|scope| name.strip_prefix(scope)).unwrap_or(&name).trim_matches('`').to_owned()
 }
 
-fn variable(known: &Known, name: &str) -> Option<Value> {
+fn variable(known: &Known, who: Role, name: &str) -> Option<Value> {
     let name = bare(name);
-    known.variables.iter().find(|(known, _)| *known == name).map(|(_, value)| Value::Text(value.clone()))
+    let (_, variables) = known.variables.as_ref().filter(|(owner, _)| *owner == who)?;
+    variables.iter().find(|(known, _)| *known == name).map(|(_, value)| Value::Text(value.clone()))
 }

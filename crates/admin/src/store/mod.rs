@@ -35,6 +35,7 @@ pub(crate) use functions::Facts;
 pub(crate) use guard::{Guard, Level};
 
 use crate::error::AdminError;
+use crate::reply::Role;
 
 /// The configuration's file, in the data directory.
 pub const DISK_FILE: &str = "proxysql.db";
@@ -76,8 +77,8 @@ impl Store {
     /// Opens the files in `datadir` or makes them; `lock` is [`lock`]'s. Tables are not there yet: see [`layout`] and [`import`].
     pub(crate) fn open(datadir: &Path, lock: File) -> Result<Self, AdminError> {
         let (guard, facts) = (Arc::new(Guard::default()), Arc::new(Facts::default()));
-        let admin = connection(&guard, &facts)?;
-        let stats = connection(&guard, &facts)?;
+        let admin = connection(&guard, &facts, Role::Admin)?;
+        let stats = connection(&guard, &facts, Role::Stats)?;
         limit_reader(&stats)?;
         attach_disk(&admin, datadir)?;
         let notices = damaged_history_aside(&datadir.join(HISTORY_FILE))?.into_iter().collect();
@@ -291,13 +292,13 @@ fn path_text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn connection(guard: &Arc<Guard>, facts: &Arc<Facts>) -> Result<Connection, AdminError> {
+fn connection(guard: &Arc<Guard>, facts: &Arc<Facts>, who: Role) -> Result<Connection, AdminError> {
     let mut db = Connection::open_in_memory()?;
     db.busy_timeout(BUSY)?;
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_FKEY, false)?;
     db.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_LENGTH)?;
     db.set_limit(Limit::SQLITE_LIMIT_SQL_LENGTH, MAX_LENGTH)?;
-    functions::register(&db, facts)?;
+    functions::register(&db, facts, who)?;
     passwords::register(&db)?;
     guard::install(&mut db, guard)?;
     // Sorts and joins use no temporary file, and SQLite's memory is limited.

@@ -50,6 +50,20 @@ fn readers_change_nothing_and_see_no_password() {
     assert_eq!(bed.plane.calls.lock().unwrap().len() + bed.process.0.lock().unwrap().len(), 0);
 }
 
+/// The values that an administrator's statement reads are gone afterwards, and were never a reader's.
+#[test]
+fn readers_see_no_variable_of_an_administrator() {
+    let bed = Bed::new();
+    let called = "SELECT mysql_variable('admin-admin_credentials')";
+    assert_eq!(bed.rows("SELECT @@version_comment, @@admin-admin_credentials <> ''").len(), 1);
+    for who in [Role::Stats, Role::Admin] {
+        let reply = bed.reply(who, called);
+        assert!(matches!(&reply, Reply::Err { text, .. } if text.contains("Unknown system variable")), "{reply:?}");
+    }
+    assert_eq!(bed.rows_as(Role::Stats, "SELECT @@version_comment"), ["(ProxySQL Admin Module)"]);
+    bed.refused_as(Role::Stats, "SELECT @@version_comment, mysql_variable('admin-admin_credentials')");
+}
+
 #[test]
 fn administrators_stay_inside() {
     let bed = Bed::new();
