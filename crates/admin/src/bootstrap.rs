@@ -265,9 +265,11 @@ pub fn foresee(options: &EngineOptions) -> Result<(Arc<Config>, Arc<Snapshot>), 
     let config = Arc::new(config);
     let (_, snapshot) = compile(&config, &SecretFiles::default())?;
     match options.faults.map(|find| find(&snapshot)).unwrap_or_default() {
-        errors if errors.is_empty() => Ok((config, snapshot)),
-        errors => Err(AdminError::Config(errors)),
+        errors if errors.is_empty() => {}
+        errors => return Err(AdminError::Config(errors)),
     }
+    crate::outside::could_read(&config).map_err(AdminError::Refused)?;
+    Ok((config, snapshot))
 }
 
 /// A database's configuration, with the file's variables over it if the options say so.

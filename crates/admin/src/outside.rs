@@ -110,6 +110,18 @@ impl Drop for Outside {
     }
 }
 
+/// Whether the ports and the sharing understand the admin variables of `config`. Opens nothing, so it holds for a later start too.
+///
+/// # Errors
+/// The variable that they do not understand.
+pub(crate) fn could_read(config: &Config) -> Result<(), String> {
+    shared_config::Settings::read(&config.admin)?;
+    FrontSettings::read(config, None)?;
+    HttpSettings::read(config)?;
+    WebSettings::read(config, None)?;
+    Ok(())
+}
+
 /// Whether the addresses of `config` could be opened where those of `runtime` are.
 ///
 /// # Errors

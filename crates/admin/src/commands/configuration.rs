@@ -95,6 +95,7 @@ fn check(engine: &mut Engine, _: &Ask<'_>) -> Answer {
         }
         (Err(error), _) => return Err(error),
     };
+    engine.could_read(&config)?;
     let found = remarks::all(&config, &checked.snapshot, &*engine.plane, Scope::All);
     let line = |found: Remark| {
         let severity = match found.about {

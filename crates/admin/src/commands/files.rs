@@ -43,6 +43,7 @@ fn write(engine: &Engine, path: &str) -> Result<u64, AdminError> {
     }
     let config = Arc::new(configuration(engine)?);
     engine.check(&config)?;
+    engine.could_read(&config)?;
     let text = to_text(&config);
     files::replace(Path::new(path), text.as_bytes()).map_err(|error| AdminError::file(Path::new(path), error))?;
     Ok(u64::try_from(text.len()).unwrap_or(u64::MAX))

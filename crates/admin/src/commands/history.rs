@@ -55,8 +55,8 @@ pub(super) fn rollback(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     engine.roll_back(config, ask)
 }
 
-/// A hint at the SAVE that is missing, if the disk has another configuration than memory.
-fn unsaved(db: &Connection) -> Result<Option<String>, AdminError> {
+/// The SAVE commands that are missing, if the disk has another configuration than memory.
+pub(super) fn missing_saves(db: &Connection) -> Result<Vec<String>, AdminError> {
     let differences = diff(&rows::sheet(db, "main")?, &rows::sheet(db, "disk")?.completed());
     let is_of = |module: &Module| {
         differences.iter().any(|found| match module.part.variables {
@@ -64,7 +64,12 @@ fn unsaved(db: &Connection) -> Result<Option<String>, AdminError> {
             None => module.part.tables.contains(&found.table),
         })
     };
-    let saves: Vec<String> = MODULES.iter().filter(|module| is_of(module)).map(|module| format!("SAVE {} TO DISK", module.words)).collect();
+    Ok(MODULES.iter().filter(|module| is_of(module)).map(|module| format!("SAVE {} TO DISK", module.words)).collect())
+}
+
+/// A hint at the SAVE that is missing, if the disk has another configuration than memory.
+fn unsaved(db: &Connection) -> Result<Option<String>, AdminError> {
+    let saves = missing_saves(db)?;
     let text =
         || format!("the disk still has another configuration, which the next start would use; to keep this one: {}", saves.join("; "));
     Ok((!saves.is_empty()).then(text))

@@ -6,12 +6,13 @@ use model::{Config, Setting};
 use rusqlite::Connection;
 
 use super::help::Topic;
-use super::{Answer, Command, done, open, refuse};
+use super::{Answer, Command, done, history, open, refuse};
 use crate::engine::statement::{Statement, unquoted};
 use crate::engine::{Ask, Engine};
 use crate::error::AdminError;
 use crate::remarks;
 use crate::reply::Reply;
+use crate::sharing::{Sharing, peers};
 use crate::store::import;
 use crate::store::modules::{MODULES, Module, merge};
 use crate::store::rows::{self, Part};
@@ -154,19 +155,43 @@ fn load_user(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     engine.adopt(config, &[module], ask)
 }
 
-/// Memory to disk. What could not be loaded is not saved: the proxy would not start with it.
+/// Memory to disk. What could not be loaded is not saved: the proxy would not start with it. If the disk's other modules do not fit the
+/// saved one, the answer names them.
 fn save_to_disk(engine: &Engine, module: &Module) -> Answer {
-    let config = rows::read(&engine.store.admin, "main", &[module.part], &engine.runtime())?;
-    engine.check(&Arc::new(config))?;
+    let config = Arc::new(rows::read(&engine.store.admin, "main", &[module.part], &engine.runtime())?);
+    engine.check(&config)?;
+    if module.is_for_admin() {
+        engine.could_read(&config)?;
+    }
     let db = &engine.store.admin;
-    rows::transaction(db, || {
+    let reply = rows::transaction(db, || {
         let mut copied = copy_tables(db, "main", "disk", &module.part)?;
         if let Some(module) = module.part.variables {
             let sql = "INSERT OR REPLACE INTO disk.global_variables SELECT * FROM main.global_variables WHERE variable_name LIKE ?1";
             copied += db.execute(sql, [format!("{module}-%")])?;
         }
         Ok(copied_rows(copied))
+    })?;
+    Ok(match refused_at_start(engine) {
+        Some(warning) => remarks::passed_over(reply, &[warning]),
+        None => reply,
     })
+}
+
+/// A warning if a start would refuse what is on disk now. A start that lays other sources over the disk is not judged.
+fn refused_at_start(engine: &Engine) -> Option<String> {
+    let (db, runtime) = (&engine.store.admin, engine.runtime());
+    if engine.is_declarative || Sharing::is_on(&runtime) || peers::is_on(&runtime) {
+        return None;
+    }
+    let of_disk = || {
+        let (config, errors) = import::look_through(db, runtime.globals.strict)?;
+        if errors.is_empty() { engine.check(&Arc::new(config)).map(drop) } else { Err(AdminError::Config(errors)) }
+    };
+    let why = of_disk().err()?;
+    let saves = history::missing_saves(db).unwrap_or_default();
+    let rest = if saves.is_empty() { String::new() } else { format!("; save the other modules too: {}", saves.join("; ")) };
+    Some(format!("saved, but a start would refuse what is on disk now: {why}{rest}"))
 }
 
 /// Disk to memory. As at a start, variables that are not known stay on disk.

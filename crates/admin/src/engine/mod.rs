@@ -374,18 +374,27 @@ impl Engine {
         }
     }
 
+    /// Whether the admin variables of `config` could be in force after a start.
+    ///
+    /// # Errors
+    /// The admin variable that the ports or the sharing do not understand.
+    pub(crate) fn could_read(&self, config: &Config) -> Result<(), AdminError> {
+        crate::outside::could_read(config).map_err(AdminError::Refused)?;
+        if self.is_declarative && Sharing::is_on(config) {
+            return Err(AdminError::declarative_and_shared());
+        }
+        Ok(())
+    }
+
     /// Whether the ports and the sharing could follow `config`, of which `modules` are loaded. Asked before the configuration is shared.
     ///
     /// # Errors
     /// The admin variable that they could not follow.
     pub(crate) fn could_follow(&self, config: &Config, modules: &[&'static Module]) -> Result<(), AdminError> {
-        if modules.iter().all(|module| module.part.variables != Some("admin")) {
+        if !modules.iter().any(|module| module.is_for_admin()) {
             return Ok(());
         }
-        shared_config::Settings::read(&config.admin).map_err(AdminError::Refused)?;
-        if self.is_declarative && Sharing::is_on(config) {
-            return Err(AdminError::declarative_and_shared());
-        }
+        self.could_read(config)?;
         // The ports follow on another thread, when a failure could no longer refuse the LOAD.
         crate::outside::could_follow(&self.runtime(), config).map_err(AdminError::Refused)
     }
@@ -434,7 +443,7 @@ impl Engine {
         let loaded: Vec<_> = modules.iter().map(|module| module.part).collect();
         let Checked { snapshot, whole, secrets } = checked;
         let found = remarks::after_load(config, &snapshot, &*self.plane, &loaded);
-        let is_for_admin = modules.iter().any(|module| module.part.variables == Some("admin"));
+        let is_for_admin = modules.iter().any(|module| module.is_for_admin());
         if is_for_admin {
             let opened = self.plane.log_tls_keys(&config.admin.ssl_keylog_file);
             opened.map_err(|why| AdminError::Refused(format!("admin-ssl_keylog_file: {why}")))?;

@@ -23,6 +23,11 @@ impl Module {
     pub(crate) fn is_for_plane(&self) -> bool {
         self.words.starts_with("MYSQL")
     }
+
+    /// Whether it holds the admin variables.
+    pub(crate) fn is_for_admin(&self) -> bool {
+        self.part.variables == Some("admin")
+    }
 }
 
 const fn tables(words: &'static str, tables: &'static [&'static str], checksum: &'static str) -> Module {

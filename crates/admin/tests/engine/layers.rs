@@ -1,8 +1,8 @@
 //! LOAD and SAVE: every form, and that a refused one changes nothing.
 
-use admin::{Reply, Role};
+use admin::{Precedence, Reply, Role};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, FILE};
 
 const MODULES: &[&str] = &[
     "MYSQL USERS",
@@ -161,6 +161,38 @@ fn one_check_names_the_faults_of_all_modules() {
     let text = bed.refused("CONFIG CHECK");
     for words in ["2 faults", "column hostname", "hostgroup 21 is"] {
         assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+/// The next start reads all modules from disk, not only the one that was saved.
+#[test]
+fn a_save_names_the_modules_that_the_next_start_needs_too() {
+    let bed = Bed::new();
+    bed.ok("INSERT INTO mysql_replication_hostgroups (writer_hostgroup, reader_hostgroup) VALUES (1, 2)");
+    bed.ok("UPDATE mysql_users SET attributes='{\"read_write_split\":true}'");
+    bed.ok("CONFIG APPLY");
+    let Reply::Ok { info, warnings, .. } = bed.reply(Role::Admin, "SAVE MYSQL USERS TO DISK") else { panic!() };
+    assert!(info.starts_with("saved, but a start would refuse what is on disk now: ") && info.contains("username=app"), "{info}");
+    assert!(info.ends_with("; save the other modules too: SAVE MYSQL SERVERS TO DISK"), "{info}");
+    assert_eq!(warnings, [info]);
+    assert_eq!(bed.ok("SAVE MYSQL SERVERS TO DISK"), "");
+    let bed = Bed::open(bed.stop(), FILE, Precedence::Database);
+    assert_eq!(bed.rows("SELECT COUNT(*) FROM runtime_mysql_replication_hostgroups"), ["1"]);
+}
+
+#[test]
+fn an_admin_variable_that_no_start_can_read_is_not_saved() {
+    let bed = Bed::new();
+    let file = format!("SAVE CONFIG TO FILE {}", bed.datadir.path().join("saved.cnf").display());
+    for (name, value) in [("admin-web_trusted_proxies", "lb.internal"), ("admin-shared_config_endpoints", "etcd1:2379")] {
+        bed.ok(&format!("SET {name}='{value}'"));
+        for command in ["LOAD ADMIN VARIABLES TO RUNTIME", "SAVE ADMIN VARIABLES TO DISK", "CONFIG CHECK", &file] {
+            let text = bed.refused(command);
+            assert!(text.contains(name) && text.contains(value), "{command}: {text}");
+        }
+        bed.ok("SAVE MYSQL USERS TO DISK");
+        bed.ok("LOAD ADMIN VARIABLES FROM DISK");
+        bed.ok("SAVE ADMIN VARIABLES TO DISK");
     }
 }
 

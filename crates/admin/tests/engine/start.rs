@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admin::{EngineOptions, Precedence, bootstrap};
+use admin::{EngineOptions, Precedence, bootstrap, foresee};
 use model::snapshot::rule_subject;
 use model::{ConfigError, ErrorKind, Snapshot};
 use rusqlite::Connection;
@@ -426,6 +426,16 @@ fn a_file_that_is_no_database_is_named() {
     std::fs::write(&file, "this is no database, and long enough to be read as one".repeat(20)).unwrap();
     let error = bootstrap(options(datadir.path(), FILE, Precedence::Database)).unwrap_err().to_string();
     assert_eq!(error, format!("{}: file is not a database", file.display()));
+}
+
+/// The ports would refuse it once the start has read the configuration.
+#[test]
+fn an_admin_variable_that_the_ports_cannot_read_is_foreseen() {
+    let bed = Bed::new();
+    bed.ok("UPDATE disk.global_variables SET variable_value='lb.internal' WHERE variable_name='admin-web_trusted_proxies'");
+    let datadir = bed.stop();
+    let error = foresee(&options(datadir.path(), FILE, Precedence::Database)).unwrap_err().to_string();
+    assert_eq!(error, "admin-web_trusted_proxies: 'lb.internal' is not an IP address");
 }
 
 #[test]
