@@ -407,9 +407,21 @@ impl DigestTotals {
 
     /// Begins anew, at this time of the process clock; what was pushed out stays counted.
     pub fn clear(&mut self, now_ms: u64) {
-        self.cleared_ms = Some(now_ms);
-        self.rows = HashMap::default();
-        self.bytes = 0;
+        drop(self.take(now_ms));
+    }
+
+    /// The same. Returns the rows until now, for [`Self::put_back`].
+    pub fn take(&mut self, now_ms: u64) -> Self {
+        let (rows, bytes) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.bytes));
+        Self { rows, bytes, others: Others::default(), cleared_ms: self.cleared_ms.replace(now_ms) }
+    }
+
+    /// Adds the rows that [`Self::take`] took.
+    pub fn put_back(&mut self, taken: Self, bounds: Bounds) {
+        self.cleared_ms = taken.cleared_ms;
+        for (key, (sums, spread)) in taken.rows {
+            self.add(Counted { key, sums, spread }, bounds);
+        }
     }
 
     /// When it last began anew: process clock, ms.

@@ -129,6 +129,22 @@ fn the_reader_drops_what_was_used_longest_ago() {
 }
 
 #[test]
+fn rows_that_are_put_back_count_as_before() {
+    let mut totals = DigestTotals::default();
+    let add = |totals: &mut DigestTotals, n: u64| {
+        totals.add(Counted { key: parts(n, "anna").owned(digest(n)), sums: Sums::one(1, 0, 0, n), spread: None }, PLENTY);
+    };
+    add(&mut totals, 1);
+    add(&mut totals, 2);
+    let bytes = totals.bytes();
+    let taken = totals.take(5);
+    assert_eq!((taken.rows().count(), totals.rows().count(), totals.bytes(), totals.cleared_ms()), (2, 0, 0, Some(5)));
+    add(&mut totals, 2);
+    totals.put_back(taken, PLENTY);
+    assert_eq!((statements(&totals), totals.rows().count(), totals.bytes(), totals.cleared_ms()), (3, 2, bytes, None));
+}
+
+#[test]
 fn durations_are_spread_once_there_are_enough_and_where_there_is_room() {
     let (mut table, mut totals) = (DigestTable::new(PLENTY), DigestTotals::default());
     let plain = DigestTable::new(PLENTY).bytes();

@@ -226,6 +226,16 @@ pub trait DataPlane: StatsSource {
         Ok(())
     }
 
+    /// All digests, as rows of `stats_mysql_query_digest`. They leave the statistics, and are kept aside until [`Self::settle_digests`].
+    fn take_digests(&self) -> Vec<Vec<Value>> {
+        Vec::new()
+    }
+
+    /// The digests of [`Self::take_digests`] are saved and can go, or count again. Does nothing if none were taken.
+    fn settle_digests(&self, are_saved: bool) {
+        let _ = are_saved;
+    }
+
     /// Up to `limit` logged queries behind number `after`, in order, as rows of `stats_mysql_query_events`. The first column is the number.
     fn logged_queries(&self, after: u64, limit: usize) -> Vec<Vec<Value>> {
         let _ = (after, limit);

@@ -282,8 +282,9 @@ fn truncate(engine: &mut Engine, name: &str) -> Answer {
 /// Moves the digests into the statistics' history. Returns how many.
 fn save_digests(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let (db, settings) = (&engine.store.stats, engine.runtime());
-    let count = rows::transaction(db, || digests::save(db, &engine.live, &settings.admin, now()))?;
-    Ok(done(u64::try_from(count).unwrap_or(u64::MAX), ""))
+    let saved = rows::transaction(db, || digests::save(db, &*engine.plane, &settings.admin, now()));
+    engine.plane.settle_digests(saved.is_ok());
+    Ok(done(u64::try_from(saved?).unwrap_or(u64::MAX), ""))
 }
 
 /// Moves the logged queries of the buffer into the statistics' history, and into `stats_mysql_query_events` if `into_table`.

@@ -1,19 +1,20 @@
 //! Digests that are moved from memory to `history_mysql_query_digest`: `SAVE MYSQL DIGEST TO DISK`, and periodically.
 
+use model::control::DataPlane;
 use model::settings::AdminVariables;
-use model::stats::{Reading, Value};
+use model::stats::Value;
 use rusqlite::{Connection, params_from_iter, types};
 
 use super::roll::{Keep, prune};
 use crate::error::AdminError;
-use crate::live::Live;
 
 /// Columns of the table, less the time.
 const COLUMNS: usize = 14;
 
-/// Moves the digests. Returns how many. The caller holds a transaction; `now` is in Unix seconds.
-pub(crate) fn save(db: &Connection, live: &Live, settings: &AdminVariables, now: i64) -> Result<usize, AdminError> {
-    let table = live.read_stats("stats_mysql_query_digest", Reading::Reset).unwrap_or_default();
+/// Takes the digests and saves them. Returns how many. The caller holds a transaction and tells the plane whether it is committed
+/// ([`DataPlane::settle_digests`]); `now` is in Unix seconds.
+pub(crate) fn save(db: &Connection, plane: &dyn DataPlane, settings: &AdminVariables, now: i64) -> Result<usize, AdminError> {
+    let table = plane.take_digests();
     let marks = vec!["?"; COLUMNS + 1].join(",");
     let mut put = db.prepare(&format!("INSERT INTO stats_history.history_mysql_query_digest VALUES ({marks})"))?;
     for row in &table {

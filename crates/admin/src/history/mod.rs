@@ -66,7 +66,7 @@ const SERIES: &[Series] = &[
     Series {
         name: "stats_mysql_query_digest_to_disk",
         every: |settings| settings.stats_mysql_query_digest_to_disk,
-        take: |turn| digests::save(turn.db, turn.live, turn.settings, turn.now).map(drop),
+        take: |turn| digests::save(turn.db, turn.plane, turn.settings, turn.now).map(drop),
     },
     Series {
         name: "stats_mysql_eventslog_sync_buffer_to_disk",
@@ -118,10 +118,12 @@ impl History {
         }
         let turn = Turn::new(db, live, plane, settings, i64::try_from(now_ms / 1000).unwrap_or(i64::MAX));
         for series in due {
-            if let Err(error) = transaction(db, || (series.take)(&turn)) {
+            let saved = transaction(db, || (series.take)(&turn));
+            if let Err(error) = &saved {
                 tracing::warn!("admin-{}: cannot save a sample: {error}", series.name);
                 turn.saved_queries.take();
             }
+            plane.settle_digests(saved.is_ok());
             plane.forget_logged_queries(turn.saved_queries.take(), false);
         }
     }

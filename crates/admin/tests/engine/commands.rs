@@ -1,6 +1,7 @@
 //! Commands that are neither LOAD nor SAVE.
 
 use admin::{Reply, Role};
+use model::stats::Value;
 
 use crate::bed::Bed;
 
@@ -214,6 +215,23 @@ fn digests_to_disk() {
     bed.ok("TRUNCATE TABLE stats.stats_mysql_query_digest");
     bed.ok("TRUNCATE stats_mysql_query_digest_reset");
     bed.refused_as(Role::Stats, "SAVE MYSQL DIGEST TO DISK");
+}
+
+/// What cannot be saved counts as before.
+#[test]
+fn digests_that_cannot_be_saved_stay() {
+    let bed = Bed::new();
+    let count = || bed.plane.digests.lock().unwrap().push((1..15_i64).map(Value::from).collect());
+    let shown = "SELECT * FROM stats_mysql_query_digest";
+    count();
+    assert_eq!(bed.rows(shown), ["1|2"]);
+    bed.ok("SAVE MYSQL DIGEST TO DISK");
+    assert_eq!(bed.rows("SELECT COUNT(*) FROM stats_history.history_mysql_query_digest"), ["1"]);
+    assert!(bed.rows(shown).is_empty());
+    count();
+    bed.ok("DROP TABLE stats_history.history_mysql_query_digest");
+    assert!(bed.refused("SAVE MYSQL DIGEST TO DISK").contains("history_mysql_query_digest"));
+    assert_eq!(bed.rows(shown), ["1|2"]);
 }
 
 /// Values that LOAD spells differently.

@@ -28,18 +28,25 @@ pub(super) struct Baseline {
 pub(crate) struct ProxyStats {
     pub(super) shared: Arc<Shared>,
     digests: Mutex<DigestTotals>,
+    /// Digests that are being saved, until that has succeeded.
+    saving: Mutex<Option<DigestTotals>>,
     baselines: Mutex<HashMap<ServerId, Baseline>>,
 }
 
 impl ProxyStats {
     /// Of the data plane behind `shared`.
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, digests: Mutex::default(), baselines: Mutex::default() }
+        Self { shared, digests: Mutex::default(), saving: Mutex::default(), baselines: Mutex::default() }
     }
 
     /// The reader's sums by digest.
     pub(super) fn digests(&self) -> MutexGuard<'_, DigestTotals> {
         self.digests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The sums that left [`Self::digests`] to be saved.
+    pub(super) fn saving(&self) -> MutexGuard<'_, Option<DigestTotals>> {
+        self.saving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the servers' counters were when they were last set to zero.

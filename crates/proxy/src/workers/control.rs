@@ -411,6 +411,14 @@ impl DataPlane for Control {
         self.shared.positions.forget(server_id)
     }
 
+    fn take_digests(&self) -> Vec<Vec<Value>> {
+        self.stats.take_digests()
+    }
+
+    fn settle_digests(&self, are_saved: bool) {
+        self.stats.settle_digests(are_saved);
+    }
+
     fn logged_queries(&self, after: u64, limit: usize) -> Vec<Vec<Value>> {
         self.shared.logs.kept.buffered(after, limit)
     }

@@ -3,6 +3,7 @@
 use super::{Rows, Table, text};
 use crate::stats::{ProxyStats, collect};
 use meter::digest::shown;
+use meter::digest_bounds;
 use meter::digest_table::{DigestKey, Sums};
 use meter::prepared::Side;
 use meter::spread::Spread;
@@ -169,6 +170,29 @@ fn digests(stats: &ProxyStats, reading: Reading) -> Rows {
         totals.clear(stats.shared.clock.now_ms());
     }
     rows
+}
+
+impl ProxyStats {
+    /// All digests as rows. They no longer count, and are kept aside until [`Self::settle_digests`].
+    pub(crate) fn take_digests(&self) -> Rows {
+        // Those of a save that never ended.
+        self.settle_digests(false);
+        let mut totals = self.digests();
+        collect::drain_digests(&self.shared, &mut totals);
+        let taken = totals.take(self.shared.clock.now_ms());
+        let rows = taken.rows().map(|(key, sums, _)| digest(self, key, sums)).collect();
+        *self.saving() = Some(taken);
+        rows
+    }
+
+    /// The digests of [`Self::take_digests`] are saved, or count again.
+    pub(crate) fn settle_digests(&self, are_saved: bool) {
+        let taken = self.saving().take();
+        if let Some(taken) = taken.filter(|_| !are_saved) {
+            let bounds = digest_bounds(&self.shared.in_force.load().snapshot.vars, self.shared.mailboxes.len());
+            self.digests().put_back(taken, bounds);
+        }
+    }
 }
 
 fn digests_with_percentiles(stats: &ProxyStats, _: Reading) -> Rows {
