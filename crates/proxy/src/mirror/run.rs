@@ -13,7 +13,7 @@ use crate::hostgroups::pool::{AcquireError, HostgroupPool, Wish};
 use crate::net::stream::invalid;
 use crate::servers::server::ServerShared;
 use crate::workers::counters::count;
-use crate::workers::worker::Worker;
+use crate::workers::worker::{Worker, shown_error};
 use meter::digest_table::Sums;
 use meter::{Ended, error_key};
 use session_state::collected::{Collected, ServerError};
@@ -72,7 +72,9 @@ pub(super) async fn run(worker: &Rc<Worker>, copy: Mirrored) {
         Ok(Discarded { error: None, .. }) => count(&counters.mirrors_done),
         Ok(Discarded { error: Some(error), .. }) => {
             count(&counters.mirrors_refused);
-            tracing::debug!("mirrored statement in hostgroup {}: {error}", copy.lane.hostgroup);
+            let text = shown_error(&error.message, copy.text(), copy.lex);
+            let text = String::from_utf8_lossy(&text);
+            tracing::debug!("mirrored statement in hostgroup {}: error {}: {text}", copy.lane.hostgroup, error.code);
         }
         Err(failure) => {
             count(&counters.mirrors_failed);
@@ -456,7 +458,8 @@ fn measure(worker: &Worker, copy: &Mirrored, backend: &Backend, reply: &Discarde
     });
     if let Some(error) = &reply.error {
         let key = error_key(&server.key, user, schema, error.code);
-        worker.meter.count_error(key, copy.client, &error.message, worker.clock.now_ms());
+        let text = shown_error(&error.message, copy.text(), copy.lex);
+        worker.meter.count_error(key, copy.client, &text, worker.clock.now_ms());
     }
 }
 
@@ -485,7 +488,45 @@ async fn clean(worker: &Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backen
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bed::info;
+    use crate::bed::{self, info, snapshot};
+    use model::HostgroupId;
+    use session_state::class::{Class, LaneKey};
+    use sql::LexMode;
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn a_counted_error_quotes_no_password() {
+        let snapshot = snapshot(&[(0, "a")], "mysql_users = ( { username=\"u\" } )");
+        let worker = bed::worker(Arc::clone(&snapshot));
+        let user = Arc::clone(&snapshot.users["u"]);
+        let key = LaneKey { hostgroup: HostgroupId(0), user, class: Class::of(Capabilities::default()) };
+        let lane = worker.pool(HostgroupId(0)).lane(&worker, &key);
+        let (backend, _far) = bed::backend(&worker, &lane, Flavor::MySql, "8.4.0");
+        let counted = |code: u16, text: &str, message: &str| {
+            let lex = LexMode::default();
+            let copy = Mirrored {
+                body: text.as_bytes().to_vec(),
+                start: 0,
+                execution: None,
+                analysis: sql::analyze(text.as_bytes(), lex),
+                lex,
+                state: State::default(),
+                lane: key.clone(),
+                collation: 45,
+                timeout_ms: None,
+                client: None,
+                is_guarded: false,
+            };
+            let error = ServerError { code, sqlstate: *b"42000", message: message.as_bytes().to_vec() };
+            measure(&worker, &copy, &backend, &Discarded { error: Some(error), ..Discarded::default() }, 0);
+            let errors = worker.meter.errors.borrow();
+            let found = errors.rows().into_iter().find(|(key, _)| key.code == code).map(|(_, sums)| sums.text.to_vec());
+            String::from_utf8(found.unwrap()).unwrap()
+        };
+        assert_eq!(counted(1054, "SELECT nonsense", "Unknown column 'nonsense'"), "Unknown column 'nonsense'");
+        let shown = counted(1064, "ALTER USER u IDENTIFIED BY 'secret' x", "You have an error near 'secret' x' at line 1");
+        assert!(shown.starts_with("You have an error near") && !shown.contains("secret"), "{shown}");
+    }
 
     #[test]
     fn a_guarded_statement_runs_in_read_only_transactions() {

@@ -17,7 +17,7 @@ use crate::logs::audit::AuditEvent;
 use crate::logs::event::{LoggedCommand, QueryEvent};
 use crate::servers::server::ServerShared;
 use crate::workers::counters::{add, count};
-use crate::workers::worker::is_long;
+use crate::workers::worker::shown_error;
 use meter::digest::shown;
 use meter::digest_table::Sums;
 use meter::errors::ErrorKey;
@@ -258,14 +258,13 @@ impl Account<'_> {
         }
     }
 
-    /// An error's text as it may be written down: of a statement that carries a password, or may do so in what it executes, nothing
-    /// is quoted, nor of one that is too long to be read for that.
+    /// An error's text as it may be written down; see [`shown_error`].
     fn shown_error<'a>(&self, text: &'a [u8], what: Option<(Measured<'_>, &Analysis)>) -> Cow<'a, [u8]> {
-        let is_secret = match what {
-            Some((statement, _)) => is_long(statement.text()) || sql::error_may_carry_password(statement.text(), self.wants.lex),
-            None => self.at.handle.row.error_may_carry_password(),
-        };
-        if is_secret { Cow::Owned(sql::without_quoted(text)) } else { Cow::Borrowed(text) }
+        match what {
+            Some((statement, _)) => shown_error(text, statement.text(), self.wants.lex),
+            None if self.at.handle.row.error_may_carry_password() => Cow::Owned(sql::without_quoted(text)),
+            None => Cow::Borrowed(text),
+        }
     }
 
     fn count_server_error(&self, server: &ServerShared, code: u16, text: &[u8], what: Option<(Measured<'_>, &Analysis)>) {

@@ -24,6 +24,7 @@ use session_state::acknowledged::Acknowledged;
 use session_state::pins::{Began, PASSING, PinReason, WISHES, is_kept};
 use slab::Slab;
 use sql::{Analysis, LexMode, Shapes};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::future::Future;
@@ -113,6 +114,13 @@ const TURN: usize = 128 << 10;
 /// Is a text so long that it is read in turns?
 pub(crate) fn is_long(sql: &[u8]) -> bool {
     sql.len() > TURN
+}
+
+/// The text of an error of `statement` as it may be written down: of a statement that carries a password, or may do so in what it executes,
+/// nothing is quoted, nor of one that is too long to be read for that.
+pub(crate) fn shown_error<'a>(text: &'a [u8], statement: &[u8], lex: LexMode) -> Cow<'a, [u8]> {
+    let is_secret = is_long(statement) || sql::error_may_carry_password(statement, lex);
+    if is_secret { Cow::Owned(sql::without_quoted(text)) } else { Cow::Borrowed(text) }
 }
 
 impl Worker {
