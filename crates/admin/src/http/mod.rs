@@ -21,7 +21,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use handover::Sockets;
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use model::Config;
@@ -183,15 +183,17 @@ async fn answer(shared: &Arc<Shared>, request: Request<Bytes>, is_loopback: bool
     }
 }
 
-/// Whether a browser sends the request for another site's page: it names another origin, or reached this machine by a name of the other
-/// site.
+/// Whether a browser sends the request for another site's page: it says so, names another origin, or reached this machine by a name of the
+/// other site. For images and links a browser sends no Origin.
 fn is_foreign(headers: &HeaderMap, is_loopback: bool) -> bool {
-    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
-    let host = text(HOST).unwrap_or_default();
-    let is_other_origin = text(ORIGIN).is_some_and(|origin| origin.split_once("://").is_none_or(|(_, authority)| authority != host));
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let host = text(HOST.as_str()).unwrap_or_default();
+    let is_other_origin =
+        text(ORIGIN.as_str()).is_some_and(|origin| origin.split_once("://").is_none_or(|(_, authority)| authority != host));
+    let is_other_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
     let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(name, _)| name);
     let is_here = is_fixed_name(name) || name.is_empty();
-    is_other_origin || (is_loopback && !is_here)
+    is_other_origin || is_other_site || (is_loopback && !is_here)
 }
 
 /// Whether the name cannot be pointed elsewhere by a name server: an address, or localhost.

@@ -153,10 +153,20 @@ fn scripts() {
             ("localhost:6070", "Origin: https://evil.example\r\n"),
             ("evil.example", ""),
             ("evil.example:80", "Origin: http://evil.example:80\r\n"),
+            // An image of another page.
+            ("localhost:6070", "Sec-Fetch-Site: cross-site\r\n"),
+            // A page of another port.
+            ("localhost:6070", "Sec-Fetch-Site: same-site\r\n"),
         ] {
             assert_eq!(status(host, more), 403, "{host} {more}");
         }
-        for (host, more) in [("127.0.0.1", ""), ("[::1]:6070", ""), ("LocalHost", "Origin: http://LocalHost\r\n")] {
+        for (host, more) in [
+            ("127.0.0.1", ""),
+            ("[::1]:6070", ""),
+            ("LocalHost", "Origin: http://LocalHost\r\n"),
+            ("localhost:6070", "Sec-Fetch-Site: none\r\n"),
+            ("localhost:6070", "Sec-Fetch-Site: same-origin\r\n"),
+        ] {
             assert_eq!(status(host, more), 200, "{host} {more}");
         }
     });
