@@ -201,6 +201,7 @@ impl Session {
         let proving = timeout(LOGIN_TIMEOUT, self.login.change(payload, &settings));
         let Known { user, role, schema } = proving.await.map_err(|_| End::LoginTimeout)??;
         (self.info.user, self.info.schema, self.role) = (user, schema, role);
+        self.login.trace.enters(self.info.schema.as_deref());
         self.info.warnings = Arc::default();
         self.statements = Statements::default();
         self.done().await

@@ -1,4 +1,4 @@
-//! A session's lines in the audit log: its begin or its refusal, and its end.
+//! A session's lines in the audit log: its begin or its refusal, each change of its user, and its end.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +21,8 @@ pub(super) struct Trace {
 struct Known {
     stage: Stage,
     line: AdminEvent,
+    /// The user that a client which has logged in wants to become.
+    claimed: Option<String>,
 }
 
 /// How far the session came.
@@ -43,7 +45,7 @@ impl Trace {
             is_tls: false,
             extra: None,
         };
-        Self { engine, known: Arc::new(Mutex::new(Known { stage: Stage::LogsIn, line })) }
+        Self { engine, known: Arc::new(Mutex::new(Known { stage: Stage::LogsIn, line, claimed: None })) }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
@@ -55,14 +57,21 @@ impl Trace {
         self.with(|known| known.line.is_tls = true);
     }
 
-    /// The client claims to be `user`.
+    /// The client claims to be `user`. A session that has entered keeps its user until the claim is proven.
     pub(super) fn claims(&self, user: &[u8]) {
-        self.with(|known| known.line.user = shown_name(user));
+        let name = shown_name(user);
+        self.with(|known| match known.stage {
+            Stage::LogsIn => known.line.user = name,
+            Stage::LoggedIn => known.claimed = Some(name),
+        });
     }
 
-    /// The client logged in.
+    /// The client logged in, or changed its user.
     pub(super) fn enters(&self, schema: Option<&str>) {
         self.with(|known| {
+            if let Some(user) = known.claimed.take() {
+                known.line.user = user;
+            }
             known.stage = Stage::LoggedIn;
             known.line.schema = schema.unwrap_or_default().to_owned();
         });
@@ -76,7 +85,12 @@ impl Trace {
 
     /// The session is over.
     pub(super) fn ends(&self, end: &End) {
-        let stage = self.with(|known| known.stage);
+        let (stage, claimed) = self.with(|known| (known.stage, known.claimed.take()));
+        if let Some(user) = claimed {
+            let line = self.with(|known| known.line.clone());
+            let (action, extra) = (AdminAction::ConnectErr, Some(end.reason()));
+            self.engine.audit(AdminEvent { action, user, schema: String::new(), extra, ..line });
+        }
         match (stage, end) {
             // Probes of the port, which say nothing and leave, are no refusals.
             (Stage::LogsIn, End::Gone) => return,

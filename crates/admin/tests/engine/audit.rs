@@ -11,8 +11,8 @@ use model::control::{AdminAction, AdminEvent};
 
 use crate::bed::Bed;
 
-#[test]
-fn sessions_of_the_admin_port_are_noted() {
+/// An engine with an open admin port, and the port's address.
+fn port() -> (Bed, Outside, String) {
     let file = "admin_variables = { mysql_ifaces=\"127.0.0.1:0\" }";
     let bed = Bed::open(Arc::new(tempfile::tempdir().unwrap()), file, Precedence::Database);
     let (_tell, tls) = tokio::sync::watch::channel(None);
@@ -26,22 +26,54 @@ fn sessions_of_the_admin_port_are_noted() {
     };
     let outside = Outside::start(parts).unwrap();
     let Listen::Tcp(address) = outside.addresses().mysql[0].clone() else { panic!() };
-    let options = |password: &str| ConnectOptions::tcp(address.to_string(), "admin", password);
+    (bed, outside, address.to_string())
+}
+
+/// The audit log's events, once there are this many.
+fn noted(bed: &Bed, count: usize) -> Vec<AdminEvent> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while bed.plane.audits.lock().unwrap().len() < count {
+        assert!(Instant::now() < deadline, "{:?}", bed.plane.audits);
+        std::thread::yield_now();
+    }
+    bed.plane.audits.lock().unwrap().clone()
+}
+
+#[test]
+fn sessions_of_the_admin_port_are_noted() {
+    let (bed, outside, address) = port();
+    let options = |password: &str| ConnectOptions::tcp(address.clone(), "admin", password);
     Client::connect(&options("wrong")).unwrap_err();
     let client = Client::connect(&options("admin").database("stats")).unwrap();
     assert!(matches!(bed.reply(Role::Admin, "SELECT 1"), admin::Reply::Rows { .. }));
     client.quit().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while bed.plane.audits.lock().unwrap().len() < 4 {
-        assert!(Instant::now() < deadline, "{:?}", bed.plane.audits);
-        std::thread::yield_now();
-    }
-    let noted = bed.plane.audits.lock().unwrap().clone();
+    let noted = noted(&bed, 4);
     let actions: Vec<AdminAction> = noted.iter().map(|event| event.action).collect();
     assert_eq!(actions, [AdminAction::ConnectErr, AdminAction::ConnectOk, AdminAction::Quit, AdminAction::Close]);
     assert!(noted.iter().all(|event| event.user == "admin" && event.client.starts_with("127.0.0.1:") && event.connected_at_ms > 0));
     assert!(noted[0].extra.as_ref().is_some_and(|why| why.starts_with("Access denied")), "{noted:?}");
     assert_eq!((noted[3].schema.as_str(), noted[3].session_id), ("stats", noted[1].session_id));
+    outside.stop();
+}
+
+/// COM_CHANGE_USER is a login of its own: the lines name the user that was proven.
+#[test]
+fn a_change_of_the_user_is_noted() {
+    let (bed, outside, address) = port();
+    let options = |user: &str, password: &str| ConnectOptions::tcp(address.clone(), user, password);
+    let mut client = Client::connect(&options("admin", "admin")).unwrap();
+    client.change_user(&options("stats", "stats").database("monitor")).unwrap();
+    client.change_user(&options("admin", "wrong")).unwrap_err();
+    let noted = noted(&bed, 4);
+    let lines: Vec<_> = noted.iter().map(|event| (event.action, event.user.as_str(), event.schema.as_str())).collect();
+    let wanted = [
+        (AdminAction::ConnectOk, "admin", ""),
+        (AdminAction::ConnectOk, "stats", "monitor"),
+        (AdminAction::ConnectErr, "admin", ""),
+        (AdminAction::Close, "stats", "monitor"),
+    ];
+    assert_eq!(lines, wanted);
+    assert!(noted[2].extra.as_ref().is_some_and(|why| why.starts_with("Access denied")), "{noted:?}");
     outside.stop();
 }
 
