@@ -6,5 +6,5 @@ pub mod literal;
 pub mod prepared;
 #[path = "../../crates/admin/src/front/split.rs"]
 pub mod split;
-#[path = "../../crates/admin/src/engine/statement.rs"]
+#[path = "../../crates/admin/src/statement.rs"]
 pub mod statement;

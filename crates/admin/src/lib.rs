@@ -28,6 +28,7 @@ pub mod remarks;
 mod reply;
 pub mod scheduler;
 mod sharing;
+mod statement;
 mod store;
 mod take_over;
 mod watch;

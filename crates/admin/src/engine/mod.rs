@@ -7,7 +7,6 @@ pub(crate) mod hints;
 mod loads;
 mod orders;
 pub(crate) mod sql;
-pub(crate) mod statement;
 mod take;
 pub(crate) mod variables;
 
@@ -33,6 +32,7 @@ use crate::remarks;
 use crate::reply::{Reply, Role, SessionInfo};
 use crate::sharing::peers::{self, Descent, Peers};
 use crate::sharing::{BehindModules, Draft, Sharing, described};
+pub(crate) use crate::statement;
 use crate::store::modules::Module;
 use crate::store::{Store, past};
 use crate::take_over::{Frozen, Successor, TakenOver};

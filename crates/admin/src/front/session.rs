@@ -15,6 +15,7 @@ use super::prepared::{Fault, Statements};
 use super::seats::Held;
 use super::{End, Shared, split};
 use crate::reply::{Reply, Role, SessionInfo};
+use crate::statement::Statement;
 use wire::codes;
 
 /// Largest command, bytes.
@@ -157,7 +158,7 @@ impl Session {
 
     /// Executes one statement and puts its answer; false when it failed, which ends a series.
     async fn run_sql(&mut self, sql: Vec<u8>, form: Form, follows: Follows) -> Result<bool, End> {
-        let schema = split::used_schema(&sql).map(|schema| schema.to_ascii_lowercase());
+        let schema = std::str::from_utf8(&sql).ok().and_then(|text| Statement::parse(text).used_schema().map(str::to_ascii_lowercase));
         let keeps_warnings = split::keeps_warnings(&sql);
         let reply = self.shared.engine.execute(self.role, &self.info, sql).await;
         let failed = matches!(reply, Reply::Err { .. });

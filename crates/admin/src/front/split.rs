@@ -56,17 +56,6 @@ pub(crate) fn placeholders(sql: &[u8]) -> Vec<usize> {
     found
 }
 
-/// The name that `USE name` asks for.
-pub(crate) fn used_schema(sql: &[u8]) -> Option<String> {
-    let (word, rest) = sql.trim_ascii().split_at_checked(3)?;
-    if !word.eq_ignore_ascii_case(b"use") || !rest.first()?.is_ascii_whitespace() {
-        return None;
-    }
-    let name = rest.trim_ascii().strip_suffix(b";").unwrap_or(rest).trim_ascii();
-    let name = name.strip_prefix(b"`").and_then(|n| n.strip_suffix(b"`")).unwrap_or(name);
-    Some(String::from_utf8_lossy(name).into_owned())
-}
-
 /// Whether a statement concerns the one before, like SHOW WARNINGS: the last warnings then stay.
 pub(crate) fn keeps_warnings(sql: &[u8]) -> bool {
     let mut at = 0;
@@ -150,13 +139,6 @@ mod tests {
     #[test]
     fn placeholders_outside_of_quotes() {
         assert_eq!(placeholders(b"? '?' \"?\" -- ?\n /* ? */ ?"), [0, 24]);
-    }
-
-    #[test]
-    fn use_names_a_schema() {
-        for (sql, schema) in [("USE main", Some("main")), (" use `disk` ; ", Some("disk")), ("useful", None), ("u", None)] {
-            assert_eq!(used_schema(sql.as_bytes()).as_deref(), schema, "{sql}");
-        }
     }
 
     #[test]

@@ -55,6 +55,11 @@ impl Statement {
         pattern.split(' ').enumerate().all(|(at, word)| self.is(index + at, word))
     }
 
+    /// The name that `USE name` asks for.
+    pub(crate) fn used_schema(&self) -> Option<&str> {
+        self.is(0, "USE").then(|| self.word(1))
+    }
+
     /// The text behind the first `count` tokens, as written.
     pub(crate) fn rest(&self, count: usize) -> &str {
         let from = match count.checked_sub(1) {
@@ -180,6 +185,22 @@ mod tests {
         assert_eq!(Statement::parse("LOGENTRY  what 'ever' it is ;").rest(1), "what 'ever' it is");
         assert_eq!(unquoted(" 'it''s' "), "it's");
         assert_eq!(unquoted("'a' 'b'"), "'a' 'b'");
+    }
+
+    #[test]
+    fn use_names_a_schema() {
+        for (sql, schema) in [
+            ("USE main", Some("main")),
+            (" use `disk` ; ", Some("disk")),
+            ("/* x */ USE disk", Some("disk")),
+            ("USE disk -- x", Some("disk")),
+            ("# x\nUSE/**/disk", Some("disk")),
+            ("useful", None),
+            ("SELECT 1 -- use disk", None),
+            ("u", None),
+        ] {
+            assert_eq!(Statement::parse(sql).used_schema(), schema, "{sql}");
+        }
     }
 
     proptest::proptest! {
