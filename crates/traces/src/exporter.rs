@@ -311,11 +311,11 @@ impl Sender {
                 }
             }
         };
-        inner.counters.failed.fetch_add(spans, Ordering::Relaxed);
+        let failed = inner.counters.failed.fetch_add(spans, Ordering::Relaxed).saturating_add(spans);
         inner.counters.batches_failed.fetch_add(1, Ordering::Relaxed);
         if self.complained_at.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
             self.complained_at = Some(Instant::now());
-            tracing::warn!("traces: {} does not accept spans: {why}; the proxy drops and counts them ({spans} so far)", target.endpoint);
+            tracing::warn!("traces: {} does not accept spans: {why}; the proxy drops and counts them ({failed} so far)", target.endpoint);
         }
     }
 

@@ -44,7 +44,7 @@ pub(super) const COMMANDS: &[Command] = &[
     open("SHOW MYSQL VARIABLES", |engine, ask| own_variables(engine, ask, "mysql-%")).help(
         "SHOW MYSQL VARIABLES [LIKE 'pattern']",
         "Settings of the data plane in memory.",
-        "SHOW MYSQL VARIABLES LIKE 'monitor%'",
+        "SHOW MYSQL VARIABLES LIKE 'mysql-monitor%'",
     ),
     open("SHOW ADMIN VARIABLES", |engine, ask| own_variables(engine, ask, "admin-%")).help(
         "SHOW ADMIN VARIABLES [LIKE 'pattern']",

@@ -277,6 +277,9 @@ fn help_lists_commands_and_prints_one() {
     let all = bed.rows("SHOW COMMANDS");
     assert!(all.len() > 100 && all.iter().any(|row| row.starts_with("LOAD MYSQL USERS TO RUNTIME|")), "{} commands", all.len());
     assert!(bed.rows("SHOW COMMANDS LIKE '%USERS TO RUN%'").iter().all(|row| row.contains("USERS TO RUNTIME")));
+    for example in all.iter().filter_map(|row| row.rsplit('|').next()).filter(|example| example.contains(" LIKE '")) {
+        assert!(!bed.rows(example).is_empty(), "{example}");
+    }
     let of_load = bed.rows("HELP LOAD");
     assert!(of_load.len() > 10 && of_load.iter().all(|row| row.starts_with("LOAD|LOAD ")), "{of_load:?}");
     let one = bed.rows("help 'switchover'");
