@@ -8,6 +8,8 @@ use wire::codes;
 
 /// How ProxySQL begins its errors. Scripts look for it.
 const PROXYSQLS: &str = "ProxySQL Admin Error: ";
+/// The answer to changes during an upgrade.
+const FROZEN: &str = "another process takes over, so this one accepts no more changes: connect again";
 
 /// The rights of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +78,16 @@ impl Reply {
     /// An error as the admin interface sends it: 1045 / 28000, as ProxySQL does for everything.
     pub fn refused(text: impl std::fmt::Display) -> Self {
         Self::Err { code: codes::ACCESS_DENIED, sqlstate: "28000", text: text.to_string() }
+    }
+
+    /// Another process is about to take over, so that nothing changes here. That process may fail: the statement can be repeated.
+    pub(crate) fn frozen() -> Self {
+        Self::refused(FROZEN)
+    }
+
+    /// Whether it is [`Self::frozen`].
+    pub(crate) fn is_frozen(&self) -> bool {
+        matches!(self, Self::Err { text, .. } if text == FROZEN)
     }
 
     /// An error's text as clients of the admin port know it from ProxySQL. MySQL's own errors have none of it.

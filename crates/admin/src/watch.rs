@@ -62,6 +62,7 @@ fn run(truth: Option<&Path>, engine: &WeakHandle, mut runtime: watch::Receiver<A
         SecretFiles::paths(&config)
     };
     let mut paths = paths_of(&mut runtime);
+    let mut is_put_off = false;
     while engine.is_alive() {
         if truth.is_none() && paths.is_empty() {
             if waits.block_on(runtime.changed()).is_err() {
@@ -73,10 +74,18 @@ fn run(truth: Option<&Path>, engine: &WeakHandle, mut runtime: watch::Receiver<A
         if let Some(path) = truth
             && file.is_due(look(path, &file.before))
         {
-            if !apply(path, engine) {
-                return;
+            match apply(path, engine) {
+                Applied::Read => {
+                    file.are_read();
+                    is_put_off = false;
+                }
+                Applied::Later if is_put_off => {}
+                Applied::Later => {
+                    tracing::info!("{} changed while another process takes over: applied here only if that fails", path.display());
+                    is_put_off = true;
+                }
+                Applied::Gone => return,
             }
-            file.are_read();
         }
         match runtime.has_changed() {
             Ok(true) => paths = paths_of(&mut runtime),
@@ -94,16 +103,27 @@ fn run(truth: Option<&Path>, engine: &WeakHandle, mut runtime: watch::Receiver<A
     }
 }
 
-/// Applies the configuration file again; false when the engine is gone.
-fn apply(path: &Path, engine: &WeakHandle) -> bool {
+/// What became of a changed configuration file.
+enum Applied {
+    /// It is in force, or its faults are in the log.
+    Read,
+    /// Not while another process takes over.
+    Later,
+    /// The engine is gone.
+    Gone,
+}
+
+/// Applies the configuration file again.
+fn apply(path: &Path, engine: &WeakHandle) -> Applied {
     match ask(engine, "CONFIG APPLY FILE") {
+        Some(reply) if reply.is_frozen() => return Applied::Later,
         Some(Reply::Err { text, .. }) => tracing::warn!("{} changed, but cannot be applied: {text}", path.display()),
         Some(Reply::Ok { info, .. }) if info.is_empty() => tracing::debug!("{} is in force", path.display()),
         Some(Reply::Ok { info, .. }) => tracing::warn!("{} is in force: {info}", path.display()),
         Some(Reply::Rows { .. }) => {}
-        None => return false,
+        None => return Applied::Gone,
     }
-    true
+    Applied::Read
 }
 
 fn ask(engine: &WeakHandle, sql: &str) -> Option<Reply> {
@@ -150,7 +170,25 @@ fn stamp(file: &Path) -> Option<Stamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handle::{Wake, channel};
     use std::time::Instant;
+
+    /// The process that takes over may fail.
+    #[test]
+    fn a_file_that_changes_during_an_upgrade_is_applied_after_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("main.cnf");
+        fs::write(&path, "threads = 2").unwrap();
+        let (handle, mut jobs) = channel(Arc::new(Config::default()));
+        let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        start(Some(path), handle.weak(), handle.runtime()).unwrap();
+        for reply in [Reply::frozen(), Reply::frozen(), Reply::done()] {
+            let Wake::Statement(job) = jobs.next_within(&clock, Duration::from_secs(20)) else { panic!("it was not asked again") };
+            assert_eq!(job.sql, b"CONFIG APPLY FILE");
+            job.answer.send(reply).unwrap();
+        }
+        assert!(matches!(jobs.next_within(&clock, LOOK * 3), Wake::Time), "it is read now");
+    }
 
     /// While the file is being written it looks empty, without its includes.
     #[test]

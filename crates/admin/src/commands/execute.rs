@@ -27,7 +27,7 @@ pub(crate) fn execute(engine: &mut Engine, who: Role, session: &SessionInfo, sql
     let command = find(&statement);
     audit(engine, who, session, &statement, command.as_ref());
     if engine.frozen.is_set() && !READS.iter().any(|word| statement.is(0, word)) {
-        return Reply::refused("another process takes over, so this one accepts no more changes: connect again");
+        return Reply::frozen();
     }
     let ask = Ask { who, session, statement: &statement };
     let outcome = match command {
