@@ -50,9 +50,35 @@ impl Frozen {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Freezes until the guard is dropped. A guard that is kept leaves it frozen.
+    pub(crate) fn freeze(&self) -> Freeze {
+        self.set(true);
+        Freeze(Some(self.clone()))
+    }
+
     /// The same as a plain flag.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
+    }
+}
+
+/// See [`Frozen::freeze`].
+#[derive(Debug)]
+#[must_use = "dropped, it thaws"]
+pub(crate) struct Freeze(Option<Frozen>);
+
+impl Freeze {
+    /// The other process has taken over.
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Freeze {
+    fn drop(&mut self) {
+        if let Some(frozen) = &self.0 {
+            frozen.set(false);
+        }
     }
 }
 

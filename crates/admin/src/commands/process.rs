@@ -202,20 +202,18 @@ fn upgrade(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     }
     tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
     let successor = engine.successor(program)?;
-    let (process, frozen) = (Arc::clone(&engine.process), successor.frozen.clone());
-    frozen.set(true);
-    let given = engine.later(Box::new(move || match process.upgrade(successor) {
-        Ok(text) => done(0, text),
+    // Thaws if the upgrade fails, cannot begin, or panics.
+    let (process, freeze) = (Arc::clone(&engine.process), successor.frozen.freeze());
+    engine.later(Box::new(move || match process.upgrade(successor) {
+        Ok(text) => {
+            freeze.keep();
+            done(0, text)
+        }
         Err(why) => {
-            frozen.set(false);
             tracing::error!("upgrade: {why}; this process keeps serving");
             Reply::refused(why)
         }
-    }));
-    if given.is_err() {
-        engine.frozen.set(false);
-    }
-    given
+    }))
 }
 
 fn flush_logs(engine: &Engine) -> Answer {

@@ -50,3 +50,45 @@ impl Orders {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::take_over::Frozen;
+
+    fn run(work: Work) -> Reply {
+        let (mut orders, (to, answer)) = (Orders::default(), oneshot::channel());
+        orders.give(work).unwrap();
+        orders.answer(Reply::done(), to);
+        answer.blocking_recv().unwrap()
+    }
+
+    /// An upgrade freezes the admin port as long as its work lasts.
+    #[test]
+    fn work_that_panics_or_is_refused_leaves_nothing_frozen() {
+        let frozen = Frozen::default();
+        let freeze = frozen.freeze();
+        let reply = run(Box::new(move || -> Reply {
+            let _held = freeze;
+            panic!("a fault of ours")
+        }));
+        assert!(matches!(&reply, Reply::Err { text, .. } if text.starts_with("internal error")), "{reply:?}");
+        assert!(!frozen.is_set());
+        let mut full = Orders::default();
+        let _under_way: Vec<Arc<()>> = (0..MOST).map(|_| Arc::clone(&full.under_way)).collect();
+        let freeze = frozen.freeze();
+        assert!(frozen.is_set());
+        full.give(Box::new(move || {
+            freeze.keep();
+            Reply::done()
+        }))
+        .unwrap_err();
+        assert!(!frozen.is_set());
+        let freeze = frozen.freeze();
+        run(Box::new(move || {
+            freeze.keep();
+            Reply::done()
+        }));
+        assert!(frozen.is_set(), "the other process has taken over");
+    }
+}
