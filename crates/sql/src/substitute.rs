@@ -7,6 +7,7 @@
 use crate::cursor::Cursor;
 use crate::keywords::Kw;
 use crate::session_facts::{Fact, fact_at};
+use crate::statements::set_statement_body;
 use crate::token::{LexMode, Lexer, TokenKind};
 
 /// Copies `sql`, one statement, with each session fact replaced by an expression of the number from `value`. If that is None, the server
@@ -15,7 +16,7 @@ pub fn substitute_facts(sql: &[u8], mode: LexMode, value: impl Fn(Fact) -> Optio
     let mut scan = Scan { sql, mode, out: Vec::with_capacity(sql.len() + 64), copied: 0, columns: vec![None] };
     let mut cursor = Cursor::new(sql, mode);
     let assigns = cursor.kw() == Kw::Set;
-    let from = if cursor.kw() == Kw::Create { query_of_table(cursor.clone()) } else { Some(0) };
+    let from = asking_from(sql, mode);
     let mut after_dot = false;
     while !cursor.at_end() {
         let start = cursor.token().start;
@@ -39,6 +40,18 @@ pub fn substitute_facts(sql: &[u8], mode: LexMode, value: impl Fn(Fact) -> Optio
     }
     scan.copy_to(sql.len());
     scan.out
+}
+
+/// Where `sql` begins to ask for facts as it runs; None for a definition, whose expressions run later.
+fn asking_from(sql: &[u8], mode: LexMode) -> Option<usize> {
+    // Of `SET STATEMENT x=1 FOR ...`: what follows FOR.
+    let run = set_statement_body(sql, mode).unwrap_or(sql);
+    let cursor = Cursor::new(run, mode);
+    match cursor.kw() {
+        Kw::Create => query_of_table(cursor).map(|query| sql.len() - run.len() + query),
+        Kw::Alter => None,
+        _ => Some(0),
+    }
 }
 
 /// The start of the query in `CREATE [OR REPLACE] [TEMPORARY] TABLE ... SELECT`; None for other definitions.

@@ -364,6 +364,19 @@ fn substitution() {
         let got = substitute_facts(text.as_bytes(), MODE, |fact| Some(value(fact)));
         assert_eq!(String::from_utf8(got).unwrap(), want, "{text}");
     }
+    for text in [
+        "ALTER EVENT purge DO BEGIN DELETE FROM a; INSERT INTO log VALUES (ROW_COUNT()); END",
+        "ALTER VIEW v AS SELECT FOUND_ROWS()",
+        "ALTER TABLE t ADD c INT DEFAULT (ROW_COUNT())",
+        "SET STATEMENT max_statement_time = 1 FOR ALTER VIEW v AS SELECT FOUND_ROWS()",
+        "SET STATEMENT max_statement_time = 1 FOR CREATE VIEW v AS SELECT FOUND_ROWS()",
+    ] {
+        let got = substitute_facts(text.as_bytes(), MODE, |fact| Some(value(fact)));
+        assert_eq!(String::from_utf8(got).unwrap(), text, "a definition");
+    }
+    let text = "SET STATEMENT max_statement_time = 1 FOR CREATE TABLE u SELECT FOUND_ROWS() a";
+    let got = substitute_facts(text.as_bytes(), MODE, |fact| Some(value(fact)));
+    assert_eq!(String::from_utf8(got).unwrap(), text.replace("FOUND_ROWS()", FOUND));
 }
 
 #[test]

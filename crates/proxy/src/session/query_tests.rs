@@ -36,6 +36,8 @@ async fn what_the_session_knows_stands_in_the_text() {
         ("SELECT 'FOUND_ROWS()', `ROW_COUNT()` FROM t", &[]),
         // It asks when it is called, of whatever session calls it.
         ("CREATE PROCEDURE p() SELECT FOUND_ROWS()", &[]),
+        ("ALTER VIEW v AS SELECT FOUND_ROWS()", &[]),
+        ("ALTER EVENT e DO BEGIN DELETE FROM t; INSERT INTO log VALUES (ROW_COUNT()); END", &[]),
         // Tables know the connection by the server's own number.
         ("INSERT INTO t VALUES (CONNECTION_ID())", &[]),
     ] {
