@@ -224,6 +224,11 @@ impl Held {
         self.0.state.user_variables.set(name, Some(literal.as_bytes()));
     }
 
+    /// The server forgot all user variables.
+    pub fn user_variables_gone(&mut self) {
+        self.0.state.user_variables = Variables::default();
+    }
+
     /// The session's variables were found to be the same: one copy serves both, and the next comparison is that of two pointers.
     pub fn found_equal_to(&mut self, wanted: &Variables) {
         self.0.state.variables.share(wanted);

@@ -73,7 +73,12 @@ fn only_describes(sql: &[u8], analysis: &Analysis) -> bool {
     }
 }
 
-/// Whether a text may say SET ROLE.
+/// Whether a text may say SET ROLE or MariaDB's SET SESSION AUTHORIZATION: no reset takes either back.
 pub fn mentions_role(sql: &[u8]) -> bool {
-    contains(sql, b"role")
+    contains(sql, b"role") || mentions_authorization(sql)
+}
+
+/// Whether a text may say `SET SESSION AUTHORIZATION u@h` (MariaDB 12): the session goes on as another account.
+pub fn mentions_authorization(sql: &[u8]) -> bool {
+    contains(sql, b"authorization")
 }

@@ -1,5 +1,6 @@
 //! Which statements begin pins, and which end them: docs/reference/pins.md, row by row.
 
+use crate::backends::cleaning::outlives_reset;
 use crate::session::bed::{Bed, error, ok, ok_open, rows, told};
 use wire::charset::Flavor::{self, MariaDb, MySql};
 use wire::flags::StatusFlags;
@@ -238,6 +239,17 @@ async fn user_variables_hold_where_no_text_tells_their_value() {
 async fn roles_hold_until_the_session_ends() {
     check(&[(&[("SET ROLE r", ok())], &["role"]), (&[("SET ROLE NONE", ok())], &["role"]), (&[("SET ROLE r", error(3530))], &[])]);
     check_on(MySql, &[(&[("SET RESOURCE GROUP g", ok())], &["session_state", "role"])]);
+}
+
+#[tokio::test]
+async fn the_account_of_a_session_authorization_never_returns_to_the_pool() {
+    let alone = [("SET @a = 1", ok()), ("SET SESSION AUTHORIZATION u@h", ok())];
+    let behind_for = [("SET STATEMENT max_statement_time = 1 FOR SET SESSION AUTHORIZATION u@h", ok())];
+    check_on(MariaDb, &[(&alone, &["session_state", "role"]), (&behind_for, &["session_state", "role"])]);
+    let mut bed = Bed::new("").on(MariaDb);
+    alone.iter().for_each(|(text, reply)| bed.ran(text, reply));
+    assert!(outlives_reset(bed.at.backend.as_ref().unwrap(), bed.at.pins.set()));
+    assert!(bed.wants.state.schema.is_none() && bed.wants.state.user_variables.is_empty(), "the server forgot both");
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use session_state::setting::AUTOCOMMIT;
 use session_state::setting::{Change, assignments, changes_another, lost_schema};
 use session_state::state::{CHARSETS, CLIENT_COLLATION, NAMED_COLLATIONS, RESULTS_COLLATION, assignment_rank, canonical, displaced_by};
 use session_state::tracked::{UNCARRIED, is_of_no_session};
+use session_state::untracked::mentions_authorization;
 use session_state::words::contains;
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
@@ -42,7 +43,10 @@ impl Effects<'_> {
     pub(super) fn note_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
         let lex = read_by.unwrap_or(self.wants.lex);
         let Some(assignments) = sql::parse_set(sql, lex) else {
-            if names_resource_group(sql) {
+            if mentions_authorization(sql) {
+                self.note_authorization(reply);
+            }
+            if names_resource_group(sql) || mentions_authorization(sql) {
                 // A thread keeps it over a reset, like a role.
                 self.at.pin(PinReason::Role, analysis);
             }
@@ -82,6 +86,14 @@ impl Effects<'_> {
                 // The server's word counts: what it tells, or answers to [`Self::learn_set`].
                 _ => {}
             }
+        }
+    }
+
+    /// SET SESSION AUTHORIZATION: as after a login of the other account, no schema is chosen and no user variable is set.
+    fn note_authorization(&mut self, reply: &ReplyFacts) {
+        self.user_variables().forget_all();
+        if reply.schema.is_none() {
+            self.wants.enter_schema(self.at, None);
         }
     }
 

@@ -20,7 +20,7 @@ use session_state::effects::may_name_others;
 use session_state::literals::{NO_TYPE, literals, null_of, of_type};
 use session_state::pins::{PinReason, Pins, UNSEEN};
 use session_state::question::Question;
-use session_state::state::MOST_USER_VARIABLES;
+use session_state::state::{MOST_USER_VARIABLES, Variables};
 use session_state::wants::Wants;
 use sql::{Analysis, Facts};
 use std::io;
@@ -83,6 +83,14 @@ impl UserVariables<'_> {
     /// The session no longer wants this variable of a connection: a SET is about to give it another value.
     pub(super) fn forget(&mut self, name: &str) {
         self.wants.state.user_variables.set(name, None);
+    }
+
+    /// The server forgot all of them.
+    pub(super) fn forget_all(&mut self) {
+        self.wants.state.user_variables = Variables::default();
+        if let Some(backend) = self.at.backend.as_mut() {
+            backend.core.held.user_variables_gone();
+        }
     }
 
     /// The server said that these variables have these values. False where limits do not allow to carry all of them.
