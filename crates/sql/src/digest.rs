@@ -3,7 +3,8 @@
 //! One pass that writes straight into the output and folds lists by truncating it.
 //! Rules: ProxySQL 2.x documentation, "Query digest" (`mysql-query_digests_*` variables).
 //! As there, a double-quoted text is a literal and backticks are not special. Unlike there, a backticked name with other than name
-//! characters and blanks is copied unchanged. So a quote inside such a name cannot shift the literals after it.
+//! characters and blanks is copied unchanged. So a quote inside such a name cannot shift the literals after it. Under `ANSI_QUOTES`, which
+//! ProxySQL does not know, a double-quoted text is a name and is copied too.
 
 use crate::bytes::{Class, class, comment_end, is_dash_comment, is_name, is_variable, line_end, number, version_comment};
 use crate::keywords::{Kw, lookup};
@@ -321,7 +322,8 @@ impl<'a> Writer<'a> {
 
     /// A `.` here belongs to the name before it.
     fn joins_names(&self) -> bool {
-        let closes = |byte: &u8| *byte == b'`' || *byte == b']' && self.opts.lex.brackets;
+        let lex = self.opts.lex;
+        let closes = |byte: &u8| *byte == b'`' || *byte == b']' && lex.brackets || *byte == b'"' && lex.ansi_quotes;
         let quoted = self.out.len() > self.base && self.out.last().is_some_and(closes);
         !self.space && (quoted || matches!(self.prev, Prev::Word { .. }))
     }
@@ -411,7 +413,8 @@ impl<'a> Writer<'a> {
     fn string(&mut self, quote: u8) {
         let lex = self.opts.lex;
         let is_name = quote == b'"' && lex.ansi_quotes;
-        self.value(lex.multi_byte.quoted_end(self.sql, self.pos, quote, !(lex.no_backslash_escapes || is_name)));
+        let end = lex.multi_byte.quoted_end(self.sql, self.pos, quote, !(lex.no_backslash_escapes || is_name));
+        if is_name { self.quoted_name(end, quote) } else { self.value(end) }
     }
 
     /// A backtick opens a name, or closes one that is read like other text. The text behind an unclosed one is treated as a cut literal.
@@ -431,10 +434,15 @@ impl<'a> Writer<'a> {
         self.name_as_it_is(end);
     }
 
-    /// `[name]`. The text behind an unclosed bracket is treated as a cut literal.
+    /// `[name]`.
     fn bracket(&mut self) {
         let end = self.opts.lex.multi_byte.quoted_end(self.sql, self.pos, b']', false);
-        if end > self.pos + 1 && self.sql[end - 1] == b']' { self.name_as_it_is(end) } else { self.value(end) }
+        self.quoted_name(end, b']');
+    }
+
+    /// A name that ends at `end` with `close`. The text behind an unclosed one is treated as a cut literal.
+    fn quoted_name(&mut self, end: usize, close: u8) {
+        if end > self.pos + 1 && self.sql[end - 1] == close { self.name_as_it_is(end) } else { self.value(end) }
     }
 
     fn name_as_it_is(&mut self, end: usize) {

@@ -7,7 +7,8 @@ use crate::analyze::analyze;
 use crate::cursor::unquote_name;
 use crate::digest::{DigestOptions, digest_text};
 use crate::kind::Kind;
-use crate::token::{LexMode, Lexer, TokenKind};
+use crate::tables::{LISTS, ONE};
+use crate::token::{LexMode, Lexer, Token, TokenKind};
 use std::borrow::Cow;
 
 /// The meaning of a token for the next one.
@@ -41,27 +42,20 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
         let token = lexer.token();
         let text = sql.get(token.start..token.end).unwrap_or_default();
         let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
+        let is_text = is_text(&token, sql);
         match (asks, token.kind) {
             (_, TokenKind::End) => return false,
             (Asks::Way, TokenKind::Word) if is(&["BY", "WITH", "VIA"]) => return true,
             (Asks::Value, TokenKind::Word) if is(&["FOR"]) => return true,
             // In the list of columns.
             (Asks::Value, TokenKind::Punct(b',' | b')')) if inserts => return true,
-            (Asks::Place, TokenKind::String | TokenKind::PrefixedString) => return true,
-            (Asks::Comment, TokenKind::String | TokenKind::PrefixedString)
-                if text.to_ascii_lowercase().windows(8).any(|w| w == b"password") =>
-            {
-                return true;
-            }
+            (Asks::Place, _) if is_text => return true,
+            (Asks::Comment, _) if is_text && text.to_ascii_lowercase().windows(8).any(|w| w == b"password") => return true,
             (Asks::Target, kind) => inserts = kind != TokenKind::Punct(b'('),
             (_, TokenKind::Punct(b';')) => inserts = false,
-            (Asks::Value, TokenKind::String | TokenKind::Assign | TokenKind::Punct(b'=' | b'(')) => return true,
-            (_, TokenKind::String) if has_statements && depth > 0 => {
-                let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
-                if carries(inner, mode, depth - 1) {
-                    return true;
-                }
-            }
+            (Asks::Value, TokenKind::Assign | TokenKind::Punct(b'=' | b'(')) => return true,
+            (Asks::Value, _) if is_text => return true,
+            _ if is_text && has_statements && depth > 0 && carries(inner(text), mode, depth - 1) => return true,
             _ => {}
         }
         asks = match token.kind {
@@ -80,6 +74,20 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
         };
         has_statements |= token.kind == TokenKind::Word && is(&["PREPARE", "EXECUTE", "SET"]);
     }
+}
+
+/// A string, or a name in double quotes: who wrote it may not know that `ANSI_QUOTES` is set.
+fn is_text(token: &Token, sql: &[u8]) -> bool {
+    matches!(token.kind, TokenKind::String | TokenKind::PrefixedString) || is_double_quoted(token, sql)
+}
+
+fn is_double_quoted(token: &Token, sql: &[u8]) -> bool {
+    token.kind == TokenKind::QuotedName && token.text(sql).starts_with(b"\"")
+}
+
+/// A string without its quotes, as it is written.
+fn inner(quoted: &[u8]) -> &[u8] {
+    quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default()
 }
 
 /// Names of columns, options and variables with these ends are a password's, or as good as one.
@@ -151,17 +159,19 @@ pub fn without_named_passwords(sql: &[u8], mode: LexMode) -> Cow<'_, [u8]> {
     if carries_password(sql, mode) { Cow::Owned(without_names(sql, mode)) } else { Cow::Borrowed(sql) }
 }
 
-/// The text with a placeholder for a password that is no string: IDENTIFIED BY `x`.
+/// The text with a placeholder for a password that is no string: IDENTIFIED BY `x`. Of names in double quotes, those stay that stand where
+/// tables do: any other may be a password that was meant as a string.
 fn without_names(sql: &[u8], mode: LexMode) -> Vec<u8> {
     let (mut out, mut copied) = (Vec::with_capacity(sql.len()), 0);
     let mut lexer = Lexer::new(sql, mode);
-    let (mut is_way, mut is_password) = (false, false);
+    let (mut is_way, mut is_password, mut is_table) = (false, false, false);
     loop {
         let token = lexer.token();
         let text = token.text(sql);
         let is = |word: &str| text.eq_ignore_ascii_case(word.as_bytes());
         let is_named = match token.kind {
             TokenKind::End => break,
+            TokenKind::QuotedName if is_double_quoted(&token, sql) => is_password || !is_table || carries(inner(text), mode, 1),
             TokenKind::QuotedName => is_password,
             TokenKind::Word => is_password && !is("PASSWORD") && !is("RANDOM"),
             _ => false,
@@ -173,6 +183,7 @@ fn without_names(sql: &[u8], mode: LexMode) -> Vec<u8> {
         }
         is_password = is_way && is("BY") || is_password && is("PASSWORD");
         is_way = is("IDENTIFIED");
+        is_table = token.is(b'.') || token.kind == TokenKind::Word && (is_one_of(LISTS, text) || is_one_of(ONE, text));
     }
     out.extend_from_slice(sql.get(copied..).unwrap_or_default());
     out
@@ -197,6 +208,25 @@ mod tests {
         let text = |sql: &'static [u8]| String::from_utf8(without_named_passwords(sql, LexMode::default()).into_owned()).unwrap();
         assert_eq!(text(b"ALTER USER a IDENTIFIED BY secret"), "ALTER USER a IDENTIFIED BY ?");
         assert_eq!(text(b"SELECT a FROM b"), "SELECT a FROM b");
+    }
+
+    #[test]
+    fn a_password_in_double_quotes_is_in_no_digest_of_ansi_quotes() {
+        let ansi = LexMode { ansi_quotes: true, ..LexMode::default() };
+        for sql in [
+            "CREATE USER u IDENTIFIED BY \"S3cret\"",
+            "UPDATE \"users\" SET \"password\" = \"S3cret\"",
+            "INSERT INTO \"users\" (name, password) VALUES (\"a\", \"S3cret\")",
+            "CREATE SERVER s FOREIGN DATA WRAPPER mysql OPTIONS (PASSWORD \"S3cret\")",
+            "CREATE TABLE f (id INT) ENGINE=FEDERATED CONNECTION=\"mysql://u:S3cret@h/d/t\"",
+            "PREPARE s FROM \"SET PASSWORD = 'S3cret'\"",
+            "SET @s = \"ALTER USER u IDENTIFIED BY 'S3cret'\"",
+        ] {
+            let text = String::from_utf8(without_literals(sql.as_bytes(), ansi)).unwrap();
+            assert!(text.contains('?') && !text.contains("S3cret"), "{sql}: {text}");
+        }
+        let text = without_literals(b"SELECT a FROM \"d\".\"t\" WHERE password = 'S3cret'", ansi);
+        assert_eq!(String::from_utf8(text).unwrap(), "SELECT a FROM \"d\".\"t\" WHERE password = ?");
     }
 
     #[test]

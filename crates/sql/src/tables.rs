@@ -5,9 +5,9 @@ use crate::token::{LexMode, Lexer, Token, TokenKind};
 use std::borrow::Cow;
 
 /// Words before a list of tables.
-const LISTS: &[&[u8]] = &[b"FROM", b"JOIN", b"STRAIGHT_JOIN", b"UPDATE", b"TABLE", b"TABLES"];
+pub(crate) const LISTS: &[&[u8]] = &[b"FROM", b"JOIN", b"STRAIGHT_JOIN", b"UPDATE", b"TABLE", b"TABLES"];
 /// A table follows.
-const ONE: &[&[u8]] = &[b"INTO", b"REFERENCES", b"HANDLER"];
+pub(crate) const ONE: &[&[u8]] = &[b"INTO", b"REFERENCES", b"HANDLER"];
 /// A table follows where a statement begins so.
 const VERBS: &[&[u8]] = &[b"INSERT", b"REPLACE", b"DELETE", b"TRUNCATE", b"DESCRIBE", b"DESC", b"EXPLAIN", b"ANALYZE", b"HANDLER"];
 /// May stand before the table that follows.

@@ -9,6 +9,20 @@ fn digest(sql: &str, opts: &DigestOptions) -> String {
 }
 
 #[test]
+fn double_quotes_are_names_under_ansi_quotes() {
+    let ansi = DigestOptions { lex: LexMode { ansi_quotes: true, ..LexMode::default() }, ..DigestOptions::default() };
+    for (sql, under, without) in [
+        ("SELECT \"a\" FROM \"t\" WHERE b = 'x'", "SELECT \"a\" FROM \"t\" WHERE b = ?", "SELECT ? FROM ? WHERE b = ?"),
+        ("SELECT \"a\" FROM \"u\" WHERE b = 'x'", "SELECT \"a\" FROM \"u\" WHERE b = ?", "SELECT ? FROM ? WHERE b = ?"),
+        ("SELECT \"it's 5\".\"a\" , 7", "SELECT \"it's 5\".\"a\",?", "SELECT ?.?,?"),
+        ("SELECT \"a\\\", 7 FROM t", "SELECT \"a\\\",? FROM t", "SELECT ?"),
+        ("SELECT \"unfinished", "SELECT ?", "SELECT ?"),
+    ] {
+        assert_eq!((digest(sql, &ansi).as_str(), digest(sql, &DigestOptions::default()).as_str()), (under, without), "{sql}");
+    }
+}
+
+#[test]
 fn default_options() {
     let cases = [
         ("SELECT c FROM sbtest1 WHERE id=42", "SELECT c FROM sbtest1 WHERE id=?"),
