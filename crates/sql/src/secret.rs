@@ -19,6 +19,10 @@ enum Asks {
     Way,
     /// `PASSWORD`, `MASTER_PASSWORD`, ...: a value, or whose it is.
     Value,
+    /// `UPPER(password)`, `password NOT`: a value if it is compared.
+    Comparison,
+    /// `password COLLATE`: the name of a collation.
+    Collation,
     /// `CONNECTION`, or `OPTION_LIST`, of a table that is elsewhere: a string, which may be `mysql://user:password@host`.
     Place,
     /// `COMMENT`: a string, which may tell Spider a password.
@@ -26,6 +30,35 @@ enum Asks {
     /// `INSERT` or `REPLACE`: anything but the parenthesis of the function.
     Target,
 }
+
+/// What was read before a name that a string may be compared with or given to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// A string, perhaps in parentheses.
+    Text,
+    /// A comparison behind it, or INTO behind any string: `'x' =`, `SELECT 'x' INTO`.
+    Compared,
+    /// And then a name: `'x' = users`, `'x' = UPPER`.
+    Name,
+}
+
+impl Before {
+    /// Behind another token, which is no string. `passes` tells the words that may stand before or behind a comparison.
+    fn then(self, kind: TokenKind, compares: bool, passes: bool) -> Self {
+        match (self, kind) {
+            (Before::Text | Before::Compared, _) if compares => Before::Compared,
+            (Before::Text | Before::Compared, TokenKind::Word) if passes => self,
+            (Before::Text, TokenKind::Punct(b')')) | (Before::Compared, TokenKind::Punct(b'(')) => self,
+            (Before::Compared, TokenKind::Word | TokenKind::QuotedName | TokenKind::UserVariable) => Before::Name,
+            (Before::Name, TokenKind::Punct(b'.' | b'(' | b',')) => Before::Compared,
+            _ => Before::Nothing,
+        }
+    }
+}
+
+/// Words that compare what stands before them. `CASE password WHEN 'x'` does, too.
+const COMPARISONS: &[&[u8]] = &[b"IN", b"LIKE", b"REGEXP", b"RLIKE", b"BETWEEN", b"WHEN"];
 
 /// Strings of strings are looked into so deep: `PREPARE s FROM "SET PASSWORD = '...'"`.
 const DEPTH: u8 = 2;
@@ -38,11 +71,18 @@ pub fn carries_password(sql: &[u8], mode: LexMode) -> bool {
 fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
     let mut lexer = Lexer::new(sql, mode);
     let (mut asks, mut inserts, mut has_statements) = (Asks::Nothing, false, false);
+    // Of the statement: whether it has a string, how many parentheses are open, and the innermost of them that holds a password's name.
+    let (mut before, mut has_text, mut open, mut holds_name) = (Before::Nothing, false, 0_usize, 0_usize);
     loop {
         let token = lexer.token();
         let text = sql.get(token.start..token.end).unwrap_or_default();
         let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
         let is_text = is_text(&token, sql);
+        let compares = match token.kind {
+            TokenKind::Assign | TokenKind::Punct(b'=' | b'<' | b'>' | b'!') => true,
+            TokenKind::Word => is_one_of(COMPARISONS, text),
+            _ => false,
+        };
         match (asks, token.kind) {
             (_, TokenKind::End) => return false,
             (Asks::Way, TokenKind::Word) if is(&["BY", "WITH", "VIA"]) => return true,
@@ -52,13 +92,41 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
             (Asks::Place, _) if is_text => return true,
             (Asks::Comment, _) if is_text && text.to_ascii_lowercase().windows(8).any(|w| w == b"password") => return true,
             (Asks::Target, kind) => inserts = kind != TokenKind::Punct(b'('),
-            (_, TokenKind::Punct(b';')) => inserts = false,
-            (Asks::Value, TokenKind::Assign | TokenKind::Punct(b'=' | b'(')) => return true,
+            (_, TokenKind::Punct(b';')) => (inserts, has_text, open, holds_name) = (false, false, 0, 0),
+            (Asks::Value | Asks::Comparison, _) if compares => return true,
+            (Asks::Value, TokenKind::Punct(b'(')) => return true,
             (Asks::Value, _) if is_text => return true,
             _ if is_text && has_statements && depth > 0 && carries(inner(text), mode, depth - 1) => return true,
             _ => {}
         }
+        let names_password = match token.kind {
+            TokenKind::Word | TokenKind::QuotedName | TokenKind::SystemVariable | TokenKind::UserVariable => names_password(text),
+            _ => false,
+        };
+        if names_password && before == Before::Compared {
+            return true;
+        }
+        // `(name, password) = ('a', 'x')`, `STRCMP(password, 'x') = 0`
+        let ends_with_name = token.is(b')') && open > 0 && open == holds_name;
+        match token.kind {
+            TokenKind::Punct(b'(') => open += 1,
+            TokenKind::Punct(b')') => open = open.saturating_sub(1),
+            _ => {}
+        }
+        if names_password || ends_with_name {
+            holds_name = open;
+        }
+        before = match token.kind {
+            _ if is_text => Before::Text,
+            TokenKind::Word if has_text && is(&["INTO"]) => Before::Compared,
+            kind => before.then(kind, compares, is(&["NOT", "BINARY"])),
+        };
+        has_text |= is_text;
         asks = match token.kind {
+            _ if asks == Asks::Collation => Asks::Comparison,
+            _ if ends_with_name => Asks::Comparison,
+            TokenKind::Word if matches!(asks, Asks::Value | Asks::Comparison) && is(&["NOT", "SOUNDS"]) => Asks::Comparison,
+            TokenKind::Word if matches!(asks, Asks::Value | Asks::Comparison) && is(&["COLLATE"]) => Asks::Collation,
             TokenKind::Word if is(&["IDENTIFIED"]) => Asks::Way,
             TokenKind::Word if is(&["INSERT", "REPLACE"]) => Asks::Target,
             TokenKind::Word if is(&["CONNECTION", "OPTION_LIST"]) => Asks::Place,
@@ -67,9 +135,7 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
             TokenKind::Punct(b'=') if asks == Asks::Comment => Asks::Comment,
             // Within a string, quotes have a backslash.
             TokenKind::Punct(b'=' | b'\\') if asks == Asks::Place => Asks::Place,
-            TokenKind::Word | TokenKind::QuotedName | TokenKind::SystemVariable | TokenKind::UserVariable if names_password(text) => {
-                Asks::Value
-            }
+            _ if names_password => Asks::Value,
             _ => Asks::Nothing,
         };
         has_statements |= token.kind == TokenKind::Word && is(&["PREPARE", "EXECUTE", "SET"]);
@@ -284,6 +350,32 @@ mod tests {
             "CREATE TABLE s (id INT) ENGINE=SPIDER COMMENT='host \"h\", password \"S3cret\"'",
             "CREATE USER u1 IDENTIFIED BY `S3cret`",
             "CREATE USER u1 IDENTIFIED BY PASSWORD S3cret, u2 IDENTIFIED BY S3cret",
+            "SELECT 1 FROM u WHERE password IN ('S3cret')",
+            "SELECT 1 FROM u WHERE password NOT IN ('a', 'S3cret')",
+            "SELECT 1 FROM u WHERE password LIKE 'S3cret'",
+            "SELECT 1 FROM u WHERE `password` NOT LIKE _utf8mb4'S3cret'",
+            "SELECT 1 FROM u WHERE password REGEXP 'S3cret' OR password RLIKE 'S3cret'",
+            "SELECT 1 FROM u WHERE password BETWEEN 'S3cret' AND 'S3creu'",
+            "SELECT 1 FROM u WHERE password <> 'S3cret'",
+            "SELECT 1 FROM u WHERE password != 'S3cret'",
+            "SELECT 1 FROM u WHERE password <=> 'S3cret'",
+            "SELECT 1 FROM u WHERE password >= 'S3cret'",
+            "SELECT 1 FROM u WHERE password SOUNDS LIKE 'S3cret'",
+            "SELECT 1 FROM u WHERE password COLLATE utf8mb4_bin = 'S3cret'",
+            "SELECT 1 FROM u WHERE UPPER(password)='S3cret'",
+            "SELECT 1 FROM u WHERE UPPER(TRIM(u.password)) COLLATE utf8mb4_bin LIKE 'S3cret'",
+            "SELECT 1 FROM u WHERE (name, password) = ('a', 'S3cret')",
+            "SELECT 1 FROM u WHERE (password, name) IN (('S3cret', 'a'))",
+            "SELECT 1 FROM u WHERE STRCMP(password, 'S3cret') = 0",
+            "SELECT 1 FROM u WHERE STRCMP('S3cret', password) = 0",
+            "SELECT CASE password WHEN 'S3cret' THEN 1 END FROM u",
+            "SELECT 1 FROM u WHERE 'S3cret' = password",
+            "SELECT 1 FROM u WHERE 'S3cret' <=> u.`password`",
+            "SELECT 1 FROM u WHERE 'S3cret' LIKE BINARY UPPER(password)",
+            "SELECT 1 FROM u WHERE MD5('S3cret') = password",
+            "SELECT 'S3cret' INTO @password",
+            "SELECT 'S3cret', 5 INTO @my_password, @n",
+            "SELECT 1, 'S3cret' INTO @n, @password",
         ] {
             let text = String::from_utf8(shown(sql.as_bytes(), LexMode::default()).into_owned()).unwrap();
             assert!(text.contains('?') && !text.contains("S3cret"), "{sql}: {text}");
@@ -299,6 +391,12 @@ mod tests {
             "GRANT INSERT (password) ON t TO u",
             "KILL CONNECTION 3",
             "SELECT connection, 'x' FROM t",
+            "SELECT UPPER(password), 'x' FROM users WHERE name = 'a'",
+            "SELECT COUNT(password) FROM users WHERE name = 'a' AND password IS NOT NULL",
+            "SELECT * FROM a WHERE id IN (SELECT id FROM users WHERE password IS NULL) AND name = 'a'",
+            "SELECT * FROM users WHERE 'a' = name AND password IS NULL",
+            "CREATE TABLE t (id INT, password VARCHAR(9) NOT NULL, KEY (password)) COMMENT='x'",
+            "SELECT password FROM users; SELECT 'x' = 'y'",
             "",
         ] {
             assert_eq!(shown(sql.as_bytes(), LexMode::default()), sql.as_bytes());
