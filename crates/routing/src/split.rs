@@ -115,8 +115,9 @@ fn of_hostgroup(snapshot: &Snapshot, writer: HostgroupId) -> Option<ReadWriteSpl
 }
 
 fn begins_read_only(statement: &Statement<'_>) -> bool {
-    let is_alone = !statement.analysis.facts.contains(Facts::MULTI);
-    is_alone && sql::parse_transaction(statement.text, statement.mode).read_only == Some(true)
+    // Of what stands in a version comment, some servers run nothing.
+    let is_certain = !statement.analysis.facts.intersects(Facts::MULTI | Facts::TORN | Facts::VERSIONED);
+    is_certain && sql::parse_transaction(statement.text, statement.mode).read_only == Some(true)
 }
 
 /// Every call of something that is not built in is declared safe, in lower case as `name` or `schema.name`.
