@@ -98,6 +98,8 @@ struct Scan<'a> {
     last: &'a [u8],
     /// The next word is a name, whatever it says.
     after_dot: bool,
+    /// The next word is none of the statement's: `{OJ t1 LEFT JOIN t2 ON 1}`.
+    after_brace: bool,
     /// The next table is one that the statement makes.
     makes: bool,
 }
@@ -107,7 +109,7 @@ impl<'a> Scan<'a> {
         let word = token.text(sql);
         let is_reserved = || [LISTS, ONE, BETWEEN, ENDS].iter().any(|words| is_one_of(word, words)) && !is_one_of(word, NAMES);
         let is_keyword = || is_reserved() || self.is_verb(word);
-        self.here.expects && (token.kind == TokenKind::QuotedName || !is_keyword())
+        self.here.expects && !self.after_brace && (token.kind == TokenKind::QuotedName || !is_keyword())
     }
 
     fn is_verb(&self, word: &[u8]) -> bool {
@@ -120,7 +122,11 @@ impl<'a> Scan<'a> {
             _ => b"",
         };
         self.after_dot = token.kind == TokenKind::Punct(b'.');
+        let opens_brace = token.kind == TokenKind::Punct(b'{') && self.here.expects;
+        let after_brace = std::mem::replace(&mut self.after_brace, opens_brace);
         match token.kind {
+            TokenKind::Word if after_brace => {}
+            TokenKind::Punct(b'{') if opens_brace => {}
             TokenKind::Word => self.word(word),
             TokenKind::Punct(b'(') => {
                 self.outer.push(self.here);
@@ -218,6 +224,8 @@ mod tests {
             "INSERT INTO t1 SELECT 1 FROM t2 IGNORE KEY FOR JOIN (i), v ON DUPLICATE KEY UPDATE a = 1",
             "SELECT * FROM value, v",
             "SELECT * FROM window JOIN v",
+            "SELECT * FROM {OJ v LEFT JOIN w ON 1}",
+            "SELECT * FROM t1, { oj (v) LEFT JOIN w ON 1 }",
         ] {
             assert!(names(sql), "{sql}");
         }
@@ -251,6 +259,7 @@ mod tests {
             "SELECT a FROM t1 EXCEPT SELECT v FROM t2",
             "SELECT a FROM t1 USE INDEX FOR GROUP BY (i), t2",
             "SELECT COUNT(*) INTO @v FROM t1",
+            "SELECT {d '2024-01-01'}, {v '1'} FROM {OJ t1 LEFT JOIN w ON t1.v}",
             "SET v = 1",
             "CALL v()",
             "DESC",
