@@ -215,9 +215,11 @@ fn create(verb: Kw, mut next: Cursor<'_>) -> Class {
 /// Objects without a body, whose names may be any word.
 const OTHER_OBJECTS: [&[u8]; 5] = [b"schema", b"server", b"tablespace", b"sequence", b"library"];
 
-/// `= user@host`, `= CURRENT_USER()`
+/// `= user@host`, `= CURRENT_USER()`; nothing behind the DEFINER of `SQL SECURITY DEFINER`.
 fn account(next: &mut Cursor<'_>) {
-    next.eat_punct(b'=');
+    if !next.eat_punct(b'=') {
+        return;
+    }
     next.bump();
     if next.eat_punct(b'(') {
         next.eat_punct(b')');

@@ -76,6 +76,8 @@ fn kinds() {
         ("CREATE TABLE user (event int)", Kind::Ddl),
         ("ALTER TABLE t ADD COLUMN user int", Kind::Ddl),
         ("CREATE DEFINER=`a`@`b` PROCEDURE p() BEGIN SELECT 1; SELECT 2; END", Kind::Ddl),
+        ("CREATE DEFINER=a@b SQL SECURITY DEFINER VIEW v AS SELECT role FROM t", Kind::Ddl),
+        ("CREATE SQL SECURITY DEFINER VIEW v AS SELECT user FROM t", Kind::Ddl),
         ("TRUNCATE t", Kind::Ddl),
         ("LOCK TABLES t READ", Kind::LockTables),
         ("LOCK TABLE t WRITE", Kind::LockTables),
