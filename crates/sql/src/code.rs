@@ -11,7 +11,7 @@ use crate::facts::Facts;
 use crate::keywords::{Kw, lookup};
 use crate::kind::Kind;
 use crate::split::{has_body, split};
-use crate::token::{LexMode, Lexer, Token, TokenKind};
+use crate::token::{Builtins, LexMode, Lexer, Token, TokenKind};
 
 /// A stored procedure or function, as a text names it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -143,6 +143,10 @@ struct Reader<'a> {
     in_call: bool,
     /// INTO was read, and only a list of names since.
     in_into: bool,
+    /// Parentheses that are open.
+    open: usize,
+    /// The outermost of them that holds arguments of a function that is not built in; 0 if none does.
+    arguments: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -156,6 +160,8 @@ impl<'a> Reader<'a> {
             unread_name: false,
             in_call: false,
             in_into: false,
+            open: 0,
+            arguments: 0,
         }
     }
 
@@ -191,7 +197,20 @@ impl<'a> Reader<'a> {
             TokenKind::Assign | TokenKind::Punct(b'=') => {
                 self.code.state |= self.newest().is_some_and(|(last, _)| last.kind == TokenKind::SystemVariable);
             }
-            TokenKind::Punct(b'(') => self.parenthesis(&token),
+            TokenKind::Punct(b'(') => {
+                let is_call = self.parenthesis(&token);
+                self.open += 1;
+                if is_call && self.arguments == 0 {
+                    self.arguments = self.open;
+                }
+            }
+            TokenKind::Punct(b')') => {
+                if self.open == self.arguments {
+                    self.arguments = 0;
+                }
+                self.open = self.open.saturating_sub(1);
+            }
+            TokenKind::Punct(b';') => (self.open, self.arguments) = (0, 0),
             _ => {}
         }
         self.note_place(&token, kw);
@@ -199,10 +218,12 @@ impl<'a> Reader<'a> {
         true
     }
 
-    /// May the user variable that was read be assigned where it stands? `@a = 1` may be a comparison too.
+    /// May the user variable that was read be assigned where it stands? `@a = 1` may be a comparison too. MariaDB's functions have OUT
+    /// parameters: `SET a = f(@b)`.
     fn may_assign(&self) -> bool {
         let next = self.lexer.clone().token();
-        self.in_call || self.in_into || next.kind == TokenKind::Assign || next.is(b'=')
+        let is_argument = self.arguments > 0 && self.mode.builtins != Builtins::MySql;
+        self.in_call || self.in_into || is_argument || next.kind == TokenKind::Assign || next.is(b'=')
     }
 
     fn note_place(&mut self, token: &Token, kw: Kw) {
@@ -265,10 +286,10 @@ impl<'a> Reader<'a> {
         if is_longer { self.unread_name = true } else { self.called(true, schema, name) }
     }
 
-    /// `(` was read: a function is called, if a name stands before it.
-    fn parenthesis(&mut self, parenthesis: &Token) {
+    /// `(` was read: a function is called, if a name stands before it. Is it one that is not built in?
+    fn parenthesis(&mut self, parenthesis: &Token) -> bool {
         let [before_schema, schema, dot, name] = self.last;
-        let Some((name, kw)) = name.filter(|(name, _)| matches!(name.kind, TokenKind::Word | TokenKind::QuotedName)) else { return };
+        let Some((name, kw)) = name.filter(|(name, _)| matches!(name.kind, TokenKind::Word | TokenKind::QuotedName)) else { return false };
         let is_qualified = dot.is_some_and(|(dot, _)| dot.is(b'.'));
         let lead = if is_qualified { before_schema } else { dot };
         let lead = lead.map_or(Kw::None, |(_, kw)| kw);
@@ -276,19 +297,20 @@ impl<'a> Reader<'a> {
         let before_lead = schema.filter(|_| !is_qualified).map_or(Kw::None, |(_, kw)| kw);
         let inserts = lead == Kw::HighPriority && matches!(before_lead, Kw::Insert | Kw::Replace);
         if lead == Kw::Call || precedes_object(lead) || inserts {
-            return;
+            return false;
         }
         if is_qualified {
-            return match schema.filter(|(schema, _)| matches!(schema.kind, TokenKind::Word | TokenKind::QuotedName)) {
+            match schema.filter(|(schema, _)| matches!(schema.kind, TokenKind::Word | TokenKind::QuotedName)) {
                 Some((schema, _)) => self.called(false, Some(schema), name),
                 None => self.unread_name = true,
-            };
+            }
+            return true;
         }
         let text = name.text(self.sql);
         let is_quoted = name.kind == TokenKind::QuotedName;
         if is_quoted && called_by_quoted_name(text) != Kw::None {
             self.code.state |= matches!(called_by_quoted_name(text), Kw::GetLock | Kw::ReleaseLock | Kw::ReleaseAllLocks);
-            return;
+            return false;
         }
         // `UNTIL (a)` follows a statement.
         let is_statement =
@@ -299,6 +321,7 @@ impl<'a> Reader<'a> {
         if !is_known {
             self.called(false, None, name);
         }
+        !is_known
     }
 
     fn called(&mut self, is_procedure: bool, schema: Option<Token>, name: Token) {
@@ -436,6 +459,8 @@ mod tests {
             "SET a = 1, @x = 2",
             "BEGIN IF a THEN CALL g6(a, f(@e)); END IF; END",
             "SELECT @x:=5",
+            "SET a = g(@e)",
+            "SET a = 1 + s.g(IFNULL(@e, 1))",
             "SET @`a b` = 1",
             "BEGIN IF (@`v` := 1) THEN SET a = 1; END IF; END",
         ] {
@@ -470,6 +495,12 @@ mod tests {
         ] {
             assert!(body(text).state, "{text}");
         }
+        for text in ["SET a = g(1) + @e", "SELECT g(1); SET a = IFNULL(@e, (SELECT MAX(b) FROM t))"] {
+            assert!(!body(text).variables, "{text}");
+        }
+        let mysql = LexMode { builtins: Builtins::MySql, ..mode() };
+        let read = stored(b"CREATE DEFINER=`a`@`%` PROCEDURE `p`(OUT a INT) SET a = g(@e)", mysql);
+        assert_eq!(read.map(|code| code.variables), Some(false), "no function of MySQL has OUT parameters");
         assert!(body("SET ROLE NONE").role);
         assert!(body("BEGIN SET DEFAULT ROLE r FOR u; END").role);
         let oracle = LexMode { oracle: true, ..mode() };

@@ -242,6 +242,21 @@ async fn roles_hold_until_the_session_ends() {
 }
 
 #[tokio::test]
+async fn a_function_of_mariadb_may_assign_its_arguments() {
+    for (flavor, text, expected) in [
+        (MariaDb, "SET sort_buffer_size = g(@e)", true),
+        (MySql, "SET sort_buffer_size = g(@e)", false),
+        (MariaDb, "SET sort_buffer_size = ABS(@e)", false),
+        // Such a function cannot be called in a query.
+        (MariaDb, "SELECT g(@e)", false),
+    ] {
+        let mut bed = Bed::new("").on(flavor);
+        bed.ran(text, &ok());
+        assert_eq!(bed.pins().contains(&"user_variable"), expected, "{flavor:?} {text}: {:?}", bed.pins());
+    }
+}
+
+#[tokio::test]
 async fn the_account_of_a_session_authorization_never_returns_to_the_pool() {
     let alone = [("SET @a = 1", ok()), ("SET SESSION AUTHORIZATION u@h", ok())];
     let behind_for = [("SET STATEMENT max_statement_time = 1 FOR SET SESSION AUTHORIZATION u@h", ok())];

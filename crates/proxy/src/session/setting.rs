@@ -66,8 +66,9 @@ impl Effects<'_> {
                 backend.core.held.ran_lasting();
             }
         }
-        if computes && analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) {
-            // Values may assign too: `SET @a = (@b := 1) + 1`.
+        let has_argument = self.at.is_on(Flavor::MariaDb) && analysis.facts.contains(Facts::UNKNOWN_FUNCTION.union(Facts::USER_VARIABLE));
+        if computes && (has_argument || analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)) {
+            // Values may assign too: `SET @a = (@b := 1) + 1`, `SET @a = f(@b)` with an OUT parameter.
             self.user_variables().computed(sql::user_variables(sql, lex), analysis);
         }
         for a in assignments {
