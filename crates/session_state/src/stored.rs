@@ -29,6 +29,8 @@ pub enum Body {
         role: bool,
         /// It may name tables, or reads user variables, which MySQL makes NULL then.
         has_more: bool,
+        /// It may define tables or views anew.
+        defines: bool,
         /// What it calls, with schemas.
         calls: Rc<[Routine]>,
     },
@@ -66,7 +68,7 @@ pub fn body_in(reply: &Collected, flavor: Flavor, routine: &Routine) -> Option<B
     let schema = routine.schema.as_ref().map(String::as_bytes);
     let calls: Vec<Routine> = code.calls.into_iter().filter_map(|called| located(called, schema)).collect();
     let leaves = code.variables || code.state || !calls.iter().all(is_plain);
-    Some(Body::Read { leaves, role: code.role, has_more: code.tables || code.reads, calls: calls.into() })
+    Some(Body::Read { leaves, role: code.role, has_more: code.tables || code.reads, defines: code.defines, calls: calls.into() })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! cost more.
 
 use crate::analyze::{analyze, called_by_quoted_name, precedes_object, variable_name};
-use crate::cursor::{unquote_name, utf8};
+use crate::cursor::{Cursor, unquote_name, utf8};
 use crate::facts::Facts;
 use crate::keywords::{Kw, lookup};
 use crate::kind::Kind;
@@ -37,6 +37,8 @@ pub struct Code {
     pub role: bool,
     /// It may name tables: triggers may run, and what views call.
     pub tables: bool,
+    /// It may define tables or views anew, also by dynamic SQL. Temporary tables do not count: servers report them.
+    pub defines: bool,
     /// The called routines that are not built in.
     pub calls: Vec<Routine>,
 }
@@ -270,9 +272,25 @@ impl<'a> Reader<'a> {
         };
         self.code.state |= leaves;
         self.code.role |= kw == Kw::Role;
+        self.code.defines |= self.defines(kw);
         self.code.tables |= is(TABLE_WORDS) || is(&[b"replace"]) && !next().is(b'(');
         if kw == Kw::Call {
             self.call();
+        }
+    }
+
+    /// Does this word begin a data definition? TRUNCATE leaves a table's definition as it is.
+    fn defines(&self, kw: Kw) -> bool {
+        let ahead = || Cursor::from_lexer(self.lexer.clone());
+        match kw {
+            Kw::Create => {
+                let mut ahead = ahead();
+                ahead.eat_all(&[Kw::Or, Kw::Replace]);
+                ahead.kw() != Kw::Temporary
+            }
+            Kw::Drop => !matches!(ahead().kw(), Kw::Temporary | Kw::Prepare),
+            Kw::Alter | Kw::Rename | Kw::Execute => true,
+            _ => false,
         }
     }
 
@@ -446,6 +464,28 @@ mod tests {
         for text in ["RETURN (SELECT 1 FROM t)", "INSERT t VALUES (1)", "REPLACE t VALUES (1)", "BEGIN UPDATE t SET a = 1; END", "TABLE t"]
         {
             assert!(body(text).tables, "{text}");
+        }
+    }
+
+    #[test]
+    fn bodies_that_define() {
+        for text in [
+            "ALTER TABLE t ADD c INT",
+            "BEGIN CREATE OR REPLACE VIEW v AS SELECT 1; END",
+            "BEGIN DROP TABLE t; END",
+            "RENAME TABLE t TO u",
+            "BEGIN PREPARE s FROM @q; EXECUTE s; DEALLOCATE PREPARE s; END",
+        ] {
+            assert!(body(text).defines, "{text}");
+        }
+        for text in [
+            "BEGIN CREATE TEMPORARY TABLE t (a INT); DROP TEMPORARY TABLE t; END",
+            "CREATE OR REPLACE TEMPORARY TABLE t (a INT)",
+            "TRUNCATE TABLE t",
+            "BEGIN PREPARE s FROM 'ALTER TABLE t ADD c INT'; DROP PREPARE s; END",
+            "INSERT INTO t VALUES ('ALTER TABLE t'); SELECT t.drop, `create` FROM t",
+        ] {
+            assert!(!body(text).defines, "{text}");
         }
     }
 

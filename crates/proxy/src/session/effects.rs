@@ -185,6 +185,7 @@ impl Effects<'_> {
             Kind::Ddl | Kind::DropTable | Kind::CreateTemporaryTable => {
                 self.at.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
             }
+            Kind::Compound => self.note_compound(sql),
             // A part of one that failed may hold, too.
             Kind::Grant => self.at.worker.rights_changed(),
             Kind::Flush if has_word(sql, "privileges") => self.at.worker.rights_changed(),
@@ -258,6 +259,18 @@ impl Effects<'_> {
         match inner.kind {
             Kind::Set | Kind::SetStatement | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do => self.pin_state(body, analysis),
             _ => self.note_kind(body, &inner, reply, None),
+        }
+        match inner.kind {
+            Kind::Compound => self.note_compound(body),
+            Kind::Execute => self.note_dynamic(body, &inner, reply),
+            _ => {}
+        }
+    }
+
+    /// A compound statement may define data, also if it fails later.
+    fn note_compound(&self, sql: &[u8]) {
+        if sql::compound(sql, self.wants.lex).defines {
+            self.at.worker.shared.anything_was_defined();
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::backends::cleaning::outlives_reset;
 use crate::session::bed::{Bed, error, ok, ok_open, rows, told};
+use std::sync::atomic::Ordering;
 use wire::charset::Flavor::{self, MariaDb, MySql};
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
@@ -239,6 +240,24 @@ async fn user_variables_hold_where_no_text_tells_their_value() {
 async fn roles_hold_until_the_session_ends() {
     check(&[(&[("SET ROLE r", ok())], &["role"]), (&[("SET ROLE NONE", ok())], &["role"]), (&[("SET ROLE r", error(3530))], &[])]);
     check_on(MySql, &[(&[("SET RESOURCE GROUP g", ok())], &["session_state", "role"])]);
+}
+
+#[tokio::test]
+async fn a_compound_statement_that_defines_ends_what_is_remembered() {
+    for (text, expected) in [
+        ("BEGIN NOT ATOMIC ALTER TABLE t ADD c INT; END", 1),
+        ("BEGIN NOT ATOMIC EXECUTE IMMEDIATE CONCAT('ALTER TABLE t ADD ', 'c INT'); END", 1),
+        ("BEGIN NOT ATOMIC INSERT INTO t VALUES ('DROP TABLE t'); END", 0),
+        ("BEGIN NOT ATOMIC CREATE TEMPORARY TABLE u (a INT); END", 0),
+        ("SET STATEMENT max_statement_time = 1 FOR BEGIN NOT ATOMIC DROP TABLE t; END", 1),
+        ("SET STATEMENT max_statement_time = 1 FOR EXECUTE IMMEDIATE 'ALTER TABLE t ADD c INT'", 1),
+        ("SET STATEMENT max_statement_time = 1 FOR EXECUTE IMMEDIATE 'SELECT 1'", 0),
+    ] {
+        let mut bed = Bed::new("").on(MariaDb);
+        let before = bed.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        bed.ran(text, &ok());
+        assert_eq!(bed.worker.shared.ddl_epoch.load(Ordering::Acquire) - before, expected, "{text}");
+    }
 }
 
 #[tokio::test]

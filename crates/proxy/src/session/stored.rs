@@ -4,6 +4,7 @@
 //! What is known: the operator declares it (`safe_functions`), or the body was read: SHOW CREATE on the session's own backend, when
 //! nothing else keeps it, with the session's own rights. A body counts for `prepared_metadata_max_age`, or until a data definition.
 
+use super::backends::Backends;
 use super::door::ServerDoor;
 use super::effects::Effects;
 use session_state::door::Door;
@@ -28,12 +29,33 @@ const NOT_THERE: [u16; 3] = [codes::BAD_DB, codes::SP_DOES_NOT_EXIST, codes::PRO
 const MOST: usize = 32;
 /// What is known of the routines that a statement runs.
 enum Verdict {
-    /// They leave nothing that servers do not tell of.
-    Harmless,
-    /// They may leave something.
-    Leaves { role: bool },
+    /// They may have left this.
+    Known(Left),
     /// This one's body was not read, or too long ago.
     Unread(Routine),
+}
+
+/// What routines may have left.
+#[derive(Clone, Copy, Default)]
+struct Left {
+    /// State that servers do not tell of.
+    state: bool,
+    /// The same, and perhaps a role.
+    role: bool,
+    /// Data may be defined otherwise than before. A body that cannot be read does not count: users who may not read bodies are common, and
+    /// each CALL would end what is remembered.
+    defines: bool,
+}
+
+impl Backends {
+    fn note_left(&mut self, left: Left, analysis: &Analysis) {
+        if left.defines {
+            self.worker.shared.anything_was_defined();
+        }
+        if left.state || left.role {
+            self.pin_unknown(left.role, analysis);
+        }
+    }
 }
 
 impl Effects<'_> {
@@ -101,8 +123,7 @@ impl Effects<'_> {
         let defined = self.facts.routines_defined;
         let verdict = self.door().judge(&calls, &[], defined);
         match verdict {
-            Verdict::Harmless => {}
-            Verdict::Leaves { role } => self.at.pin_unknown(role, analysis),
+            Verdict::Known(left) => self.at.note_left(left, analysis),
             // What is pinned so is never asked.
             Verdict::Unread(_) if self.at.pins.set().contains(PinReason::SessionState) => {}
             Verdict::Unread(_) => {
@@ -149,8 +170,7 @@ impl ServerDoor<'_> {
             }
         };
         match verdict {
-            Verdict::Harmless => {}
-            Verdict::Leaves { role } => self.at.pin_unknown(role, analysis),
+            Verdict::Known(left) => self.at.note_left(left, analysis),
             Verdict::Unread(_) => self.at.pin_unknown(false, analysis),
         }
         self.at.pins.stored_code_judged();
@@ -163,27 +183,28 @@ impl ServerDoor<'_> {
     fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: u32) -> Verdict {
         let at = &*self.at;
         let Some(info) = at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
-            return Verdict::Leaves { role: false };
+            return Verdict::Known(Left { state: true, ..Left::default() });
         };
         let (epoch, now_ms) = (at.worker.shared.ddl_epoch.load(Ordering::Acquire), at.worker.clock.now_ms());
         let max_age_ms = at.worker.snapshot().vars.prepared_metadata_max_age;
         let (memory, place) = (at.worker.memory.borrow(), at.place(&info));
         let mariadb = info.flavor == Flavor::MariaDb;
         let mut all = calls.to_vec();
-        let (mut next, mut leaves, mut role) = (0, false, false);
+        let (mut next, mut left) = (0, Left::default());
         while let Some(StoredCall { routine, may_be_missing, has_failed, is_bare }) = all.get(next).cloned() {
             next += 1;
             let just_read = fresh.iter().find(|(read, _)| *read == routine).map(|(_, body)| body);
             let Some(body) = just_read.or_else(|| memory.body(&place, &routine, epoch, now_ms, max_age_ms)) else {
                 return Verdict::Unread(routine);
             };
-            leaves |= at.worker.shared.routines_defined.may_have_changed(&routine, defined);
+            left.state |= at.worker.shared.routines_defined.may_have_changed(&routine, defined);
             match body {
-                Body::Missing => leaves |= !may_be_missing,
-                Body::Unreadable => leaves = true,
-                Body::Read { leaves: some, role: sets_role, has_more, calls } => {
-                    leaves |= *some || has_failed || is_bare && *has_more;
-                    role |= sets_role;
+                Body::Missing => left.state |= !may_be_missing,
+                Body::Unreadable => left.state = true,
+                Body::Read { leaves, role, has_more, defines, calls } => {
+                    left.state |= *leaves || has_failed || is_bare && *has_more;
+                    left.role |= *role;
+                    left.defines |= *defines;
                     for called in calls.iter() {
                         // What its definer may run, its caller need not be allowed to see.
                         let may_be_missing = !called.is_procedure && sql::is_native(&called.name, mariadb);
@@ -198,11 +219,11 @@ impl ServerDoor<'_> {
                 }
             }
             if all.len() > MOST {
-                leaves = true;
+                left.state = true;
                 break;
             }
         }
-        if leaves || role { Verdict::Leaves { role } } else { Verdict::Harmless }
+        Verdict::Known(left)
     }
 }
 

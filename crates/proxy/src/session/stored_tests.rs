@@ -45,6 +45,22 @@ async fn a_routine_keeps_the_backend_until_its_body_is_known() {
 }
 
 #[tokio::test]
+async fn a_routine_that_defines_ends_what_is_remembered() {
+    let no_rights = packet_of(&error(1044));
+    for (answer, expected) in [
+        (defined("CREATE PROCEDURE `p`() ALTER TABLE t ADD c INT"), 1),
+        (defined("CREATE PROCEDURE `p`() INSERT INTO t VALUES (1)"), 0),
+        (defined("CREATE PROCEDURE `p`() CREATE TEMPORARY TABLE u (a INT)"), 0),
+        (no_rights, 0),
+    ] {
+        let mut bed = Bed::new("").on(MySql);
+        let before = bed.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        pins_after(&mut bed, "CALL p()", &[answer]).await;
+        assert_eq!(bed.worker.shared.ddl_epoch.load(Ordering::Acquire) - before, expected);
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_read_may_leave_anything() {
     let no_rights = packet_of(&error(1044));
     let missing = packet_of(&error(codes::SP_DOES_NOT_EXIST));
