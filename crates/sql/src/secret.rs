@@ -31,25 +31,25 @@ enum Asks {
     Target,
 }
 
-/// What was read before a name that a string may be compared with or given to.
+/// What was read before a name that a literal may be compared with or given to. Numbers count: texts of one digest are judged alike.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     Nothing,
-    /// A string, perhaps in parentheses.
-    Text,
-    /// A comparison behind it, or INTO behind any string: `'x' =`, `SELECT 'x' INTO`.
+    /// A literal, perhaps in parentheses.
+    Literal,
+    /// A comparison behind it, or INTO behind any literal: `'x' =`, `SELECT 'x' INTO`.
     Compared,
     /// And then a name: `'x' = users`, `'x' = UPPER`.
     Name,
 }
 
 impl Before {
-    /// Behind another token, which is no string. `passes` tells the words that may stand before or behind a comparison.
+    /// Behind another token, which is no literal. `passes` tells the words that may stand before or behind a comparison.
     fn then(self, kind: TokenKind, compares: bool, passes: bool) -> Self {
         match (self, kind) {
-            (Before::Text | Before::Compared, _) if compares => Before::Compared,
-            (Before::Text | Before::Compared, TokenKind::Word) if passes => self,
-            (Before::Text, TokenKind::Punct(b')')) | (Before::Compared, TokenKind::Punct(b'(')) => self,
+            (Before::Literal | Before::Compared, _) if compares => Before::Compared,
+            (Before::Literal | Before::Compared, TokenKind::Word) if passes => self,
+            (Before::Literal, TokenKind::Punct(b')')) | (Before::Compared, TokenKind::Punct(b'(')) => self,
             (Before::Compared, TokenKind::Word | TokenKind::QuotedName | TokenKind::UserVariable) => Before::Name,
             (Before::Name, TokenKind::Punct(b'.' | b'(' | b',')) => Before::Compared,
             _ => Before::Nothing,
@@ -71,13 +71,14 @@ pub fn carries_password(sql: &[u8], mode: LexMode) -> bool {
 fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
     let mut lexer = Lexer::new(sql, mode);
     let (mut asks, mut inserts, mut has_statements) = (Asks::Nothing, false, false);
-    // Of the statement: whether it has a string, how many parentheses are open, and the innermost of them that holds a password's name.
-    let (mut before, mut has_text, mut open, mut holds_name) = (Before::Nothing, false, 0_usize, 0_usize);
+    // Of the statement: whether it has a literal, how many parentheses are open, and the innermost of them that holds a password's name.
+    let (mut before, mut has_literal, mut open, mut holds_name) = (Before::Nothing, false, 0_usize, 0_usize);
     loop {
         let token = lexer.token();
         let text = sql.get(token.start..token.end).unwrap_or_default();
         let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()));
         let is_text = is_text(&token, sql);
+        let is_literal = is_text || matches!(token.kind, TokenKind::Number | TokenKind::Placeholder);
         let compares = match token.kind {
             TokenKind::Assign | TokenKind::Punct(b'=' | b'<' | b'>' | b'!') => true,
             TokenKind::Word => is_one_of(COMPARISONS, text),
@@ -92,7 +93,7 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
             (Asks::Place, _) if is_text => return true,
             (Asks::Comment, _) if is_text && text.to_ascii_lowercase().windows(8).any(|w| w == b"password") => return true,
             (Asks::Target, kind) => inserts = kind != TokenKind::Punct(b'('),
-            (_, TokenKind::Punct(b';')) => (inserts, has_text, open, holds_name) = (false, false, 0, 0),
+            (_, TokenKind::Punct(b';')) => (inserts, has_literal, open, holds_name) = (false, false, 0, 0),
             (Asks::Value | Asks::Comparison, _) if compares => return true,
             (Asks::Value, TokenKind::Punct(b'(')) => return true,
             (Asks::Value, _) if is_text => return true,
@@ -117,11 +118,11 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
             holds_name = open;
         }
         before = match token.kind {
-            _ if is_text => Before::Text,
-            TokenKind::Word if has_text && is(&["INTO"]) => Before::Compared,
+            _ if is_literal => Before::Literal,
+            TokenKind::Word if has_literal && is(&["INTO"]) => Before::Compared,
             kind => before.then(kind, compares, is(&["NOT", "BINARY"])),
         };
-        has_text |= is_text;
+        has_literal |= is_literal;
         asks = match token.kind {
             _ if asks == Asks::Collation => Asks::Comparison,
             _ if ends_with_name => Asks::Comparison,
@@ -370,6 +371,7 @@ mod tests {
             "SELECT 1 FROM u WHERE STRCMP('S3cret', password) = 0",
             "SELECT CASE password WHEN 'S3cret' THEN 1 END FROM u",
             "SELECT 1 FROM u WHERE 'S3cret' = password",
+            "SELECT 1 FROM u WHERE 5 = password",
             "SELECT 1 FROM u WHERE 'S3cret' <=> u.`password`",
             "SELECT 1 FROM u WHERE 'S3cret' LIKE BINARY UPPER(password)",
             "SELECT 1 FROM u WHERE MD5('S3cret') = password",
