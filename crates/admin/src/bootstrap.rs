@@ -520,7 +520,8 @@ impl Bootstrap {
         let peers = Peers::new(&me, kept.as_ref().and_then(|kept| kept.descent.clone()), &self.config);
         let standing = kept.map(|kept| kept.standing).filter(|_| Sharing::is_on(&self.config));
         peers.start(handle.weak(), handle.runtime(), frozen.clone()).map_err(failed)?;
-        let sharing = Sharing::start(me, standing, handle.weak(), frozen.clone(), operator.clone()).map_err(failed)?;
+        let before = self.given.as_ref().map(|given| given.sharing.clone()).unwrap_or_default();
+        let sharing = Sharing::start(me, (standing, before), handle.weak(), frozen.clone(), operator.clone()).map_err(failed)?;
         sources.push(sharing.clone());
         sources.push(peers.clone());
         let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config, self.given.as_ref()), process.version()));

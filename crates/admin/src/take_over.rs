@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::AdminError;
 use crate::live::Checksum;
-use crate::sharing::{BehindModules, KeptBehind};
+use crate::sharing::{BehindModules, KeptBehind, KeptSharing, Sharing};
 use crate::store::modules::everything;
 
 /// The admin interface's part for a process that takes over.
@@ -99,6 +99,9 @@ pub(crate) struct TakenOver {
     /// The content of files with secrets. An older version does not know it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) secrets: Vec<(PathBuf, Vec<u8>)>,
+    /// Its part in a shared configuration. An older version does not know it.
+    #[serde(default, skip_serializing_if = "KeptSharing::is_empty")]
+    pub(crate) sharing: KeptSharing,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -124,12 +127,13 @@ impl TakenOver {
         checksums: &[Checksum],
         db: &Connection,
         read_only: Option<bool>,
-        behind: &BehindModules,
+        (behind, sharing): (&BehindModules, Option<&Sharing>),
         secrets: &SecretFiles,
     ) -> Result<Self, AdminError> {
         let memory = tables().map(|name| Ok((name.to_owned(), dump(db, name)?))).collect::<Result<_, AdminError>>()?;
         let loads = checksums.iter().map(|line| (line.name.to_owned(), line.version, line.epoch)).collect();
-        Ok(Self { runtime: to_text(runtime), memory, loads, read_only, behind: behind.keep(), secrets: secrets.keep() })
+        let sharing = sharing.map(Sharing::keep).unwrap_or_default();
+        Ok(Self { runtime: to_text(runtime), memory, loads, read_only, behind: behind.keep(), secrets: secrets.keep(), sharing })
     }
 
     /// Fills `main` of this database. The caller holds a transaction.

@@ -453,6 +453,16 @@ pub trait Operator: Send + Sync {
         Ok(())
     }
 
+    /// The orders that hold here now, as [`Operator::stand`] takes them back. Some may hold since before the start of this process.
+    fn standing(&self) -> Vec<StandingOrder> {
+        Vec::new()
+    }
+
+    /// Whether every server was looked at since the start: before that, a fail-back finds no better writer.
+    fn has_looked(&self) -> bool {
+        true
+    }
+
     /// `EXPLAIN HEALING HOSTGROUP`: what should be done if the writer of this cluster died, or (`dies`) another server of it, as steps in
     /// order. Nothing is sent.
     ///

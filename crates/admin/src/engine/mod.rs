@@ -228,7 +228,8 @@ impl Engine {
     /// The state for a process that takes over.
     pub(crate) fn successor(&self, program: Option<PathBuf>) -> Result<Successor, AdminError> {
         let runtime = self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        let layers = TakenOver::of(&runtime.config, &runtime.checksums, &self.store.admin, self.read_only, &self.behind, &self.secrets)?;
+        let shared = (&self.behind, self.sharing.as_deref());
+        let layers = TakenOver::of(&runtime.config, &runtime.checksums, &self.store.admin, self.read_only, shared, &self.secrets)?;
         let failed = |e: &dyn std::fmt::Display| AdminError::Refused(e.to_string());
         let layers = handover::encode(&layers).map_err(|e| failed(&e))?;
         let lock = self.store.lock().map_err(|e| failed(&e))?;

@@ -14,10 +14,12 @@ pub(crate) mod peers;
 mod publish;
 mod rollout;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::Config;
 use model::fleet::Operator;
+use serde::{Deserialize, Serialize};
 use shared_config::{Conflict, Head, Link, Manifest, ProxyLine, Revision, Seen, SharedConfig, Standing, Verdict, judge};
 
 use crate::clock::now;
@@ -48,6 +50,23 @@ struct State {
     own: Option<String>,
     /// `admin-shared_config_error_band`.
     band: u64,
+    /// Keys of lasting orders that hold on this proxy only: they were given while etcd was away, or before anything was shared.
+    own_orders: BTreeSet<String>,
+}
+
+/// The part of a process in sharing, for a process that takes over.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeptSharing {
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    own_orders: BTreeSet<String>,
+}
+
+impl KeptSharing {
+    /// Whether there is nothing to hand over.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// This proxy's part in a shared configuration. One a process.
@@ -58,13 +77,13 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// Starts to follow the shared configuration, once [`Sharing::configure`] gives its place.
+    /// Starts to follow the shared configuration, once [`Sharing::configure`] gives its place. `kept` is from the process before.
     ///
     /// # Errors
     /// The system gives no thread.
     pub(crate) fn start(
         me: ProxyLine,
-        standing: Option<Standing>,
+        (standing, kept): (Option<Standing>, KeptSharing),
         engine: WeakHandle,
         frozen: Frozen,
         operator: Option<Arc<dyn Operator>>,
@@ -74,7 +93,8 @@ impl Sharing {
             line.stands_at(standing.as_ref());
             line.since = now();
         });
-        let sharing = Arc::new(Self { shared: Arc::clone(&shared), state: Mutex::new(State { standing, ..State::default() }) });
+        let state = State { standing, own_orders: kept.own_orders, ..State::default() };
+        let sharing = Arc::new(Self { shared: Arc::clone(&shared), state: Mutex::new(state) });
         if let Some(operator) = &operator {
             operator.keep_company(Arc::new(orders::Others(Arc::clone(&sharing))));
             operator.keep_decider(Arc::new(healing::ByEtcd(Arc::clone(&shared))));
@@ -84,6 +104,11 @@ impl Sharing {
         }
         shared.spawn(follow::follow(Arc::clone(&sharing), engine, frozen));
         Ok(sharing)
+    }
+
+    /// This proxy's part, for a process that takes over.
+    pub(crate) fn keep(&self) -> KeptSharing {
+        KeptSharing { own_orders: self.lock().own_orders.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -4,6 +4,8 @@
 //! Below `orders/` in etcd, `paused/HOSTGROUP`, `drained/SERVER` and `preferred/HOSTGROUP` exist as long as they hold. `failback/HOSTGROUP`
 //! is carried out once, whenever it is written. `switchover/HOSTGROUP` ends with its lease, and the proxies answer it under
 //! `held/HOSTGROUP/UUID`. Observed states are never written there.
+//!
+//! Preferred and drained servers outlive this process, so the first reading also takes back orders that ended before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -69,6 +71,8 @@ pub(super) struct Orders {
     standing: BTreeSet<StandingOrder>,
     /// The revision of the fail-back that was carried out last, by hostgroup.
     failbacks: BTreeMap<String, i64>,
+    /// Hostgroups whose fail-back came before this process read the orders. It is carried out once the servers were looked at.
+    missed: BTreeSet<HostgroupId>,
     /// Whether the orders were read once: earlier fail-backs are over.
     is_known: bool,
     failed: Option<Instant>,
@@ -103,10 +107,20 @@ fn key(order: &StandingOrder) -> (String, String) {
     }
 }
 
+/// Whether there can be only one of these two orders. Letter case counts for nothing in names of hosts.
+fn have_same_subject(one: &StandingOrder, other: &StandingOrder) -> bool {
+    match (one, other) {
+        (StandingOrder::Drained(one), StandingOrder::Drained(other)) if one.port > 0 => {
+            one.port == other.port && one.host.eq_ignore_ascii_case(&other.host)
+        }
+        _ => key(one).0 == key(other).0,
+    }
+}
+
 impl Orders {
     pub(super) fn new(operator: Arc<dyn Operator>) -> Self {
-        let (standing, failbacks) = (BTreeSet::new(), BTreeMap::new());
-        Self { operator, standing, failbacks, is_known: false, failed: None, holds: Holds::default() }
+        let (standing, failbacks, missed) = (BTreeSet::new(), BTreeMap::new(), BTreeSet::new());
+        Self { operator, standing, failbacks, missed, is_known: false, failed: None, holds: Holds::default() }
     }
 
     /// Follows the orders as long as the thread lives. It does not wait for a configuration, as a switchover does not either.
@@ -133,9 +147,12 @@ impl Orders {
         }
         self.failed = None;
         let wanted: BTreeSet<StandingOrder> = seen.orders.iter().filter_map(|(name, (value, _))| standing(name, value)).collect();
-        // If another order has the same key, it replaces the old one, which is not taken back.
+        if !self.is_known {
+            self.recall(sharing, seen, &wanted);
+        }
+        // If another order has the same subject, it replaces the old one, which is not taken back.
         let over: Vec<_> = self.standing.difference(&wanted).cloned().map(|order| (order, false)).collect();
-        let is_replaced = |order: &StandingOrder| wanted.iter().any(|other| key(other).0 == key(order).0);
+        let is_replaced = |order: &StandingOrder| wanted.iter().any(|other| have_same_subject(other, order));
         let over = over.into_iter().filter(|(order, _)| !is_replaced(order));
         let new: Vec<_> = wanted.difference(&self.standing).cloned().map(|order| (order, true)).collect();
         for (order, holds) in over.chain(new).collect::<Vec<_>>() {
@@ -143,8 +160,8 @@ impl Orders {
             match sharing.shared.block_on(move || operator.stand(&same, holds)).await {
                 Some(Ok(())) => {
                     tracing::info!("shared order: {order:?} {}", if holds { "holds" } else { "holds no more" });
-                    let subject = key(&order).0;
-                    self.standing.retain(|other| key(other).0 != subject);
+                    sharing.note_own(&key(&order).0, false);
+                    self.standing.retain(|other| !have_same_subject(other, &order));
                     if holds {
                         self.standing.insert(order);
                     }
@@ -168,10 +185,31 @@ impl Orders {
             let is_new = self.failbacks.insert(name.clone(), *revision).is_none_or(|known| known < *revision);
             let hostgroup = name.strip_prefix("failback/").and_then(|id| id.parse().ok()).map(HostgroupId);
             let Some(hostgroup) = hostgroup.filter(|_| is_new && self.is_known && *by != me) else { continue };
-            let operator = Arc::clone(&self.operator);
-            let outcome = sharing.shared.block_on(move || operator.failback(hostgroup)).await;
-            tracing::info!("shared order: FAILBACK HOSTGROUP {hostgroup}: {:?}", outcome);
+            self.fail_back_now(sharing, hostgroup).await;
         }
+        if !self.missed.is_empty() && self.operator.has_looked() {
+            for hostgroup in std::mem::take(&mut self.missed) {
+                self.fail_back_now(sharing, hostgroup).await;
+            }
+        }
+    }
+
+    async fn fail_back_now(&self, sharing: &Arc<Sharing>, hostgroup: HostgroupId) {
+        let operator = Arc::clone(&self.operator);
+        let outcome = sharing.shared.block_on(move || operator.failback(hostgroup)).await;
+        tracing::info!("shared order: FAILBACK HOSTGROUP {hostgroup}: {:?}", outcome);
+    }
+
+    /// At the first reading, the orders that an earlier process left here count as carried out: those that etcd does not have have ended
+    /// meanwhile. Only FAILBACK ends a preference.
+    fn recall(&mut self, sharing: &Sharing, seen: &Seen, wanted: &BTreeSet<StandingOrder>) {
+        self.standing = self.operator.standing().into_iter().filter(|order| !sharing.is_own(order)).collect();
+        let ended = self.standing.iter().filter(|order| !wanted.iter().any(|other| have_same_subject(other, order)));
+        let unpreferred = ended.filter_map(|order| match order {
+            StandingOrder::Preferred(hostgroup, _) => Some(*hostgroup),
+            StandingOrder::Paused(_) | StandingOrder::Drained(_) => None,
+        });
+        self.missed = unpreferred.filter(|hostgroup| seen.orders.contains_key(&format!("failback/{hostgroup}"))).collect();
     }
 
     /// Begins, and ends, holds for other proxies' switchovers.
@@ -261,11 +299,26 @@ impl Sharing {
     }
 
     fn share(&self, name: &str, value: Option<&str>) -> Option<String> {
-        if self.seen().link == Link::Off {
-            return None;
+        let is_off = self.seen().link == Link::Off;
+        let failed = if is_off { None } else { self.shared.order(name, value).err() };
+        let is_lasting = value.is_some_and(|value| standing(name, value).is_some());
+        self.note_own(name, is_lasting && (is_off || failed.is_some()));
+        Some(format!("the command is in force on this proxy only: {}", failed?))
+    }
+
+    /// Notes whether the order with this key holds on this proxy only.
+    fn note_own(&self, name: &str, is_own: bool) {
+        let mut state = self.lock();
+        state.own_orders.retain(|other| !other.eq_ignore_ascii_case(name));
+        if is_own {
+            state.own_orders.insert(name.to_owned());
         }
-        let failed = self.shared.order(name, value).err()?;
-        Some(format!("the command is in force on this proxy only: {failed}"))
+    }
+
+    /// Whether this order was given to this proxy only.
+    fn is_own(&self, order: &StandingOrder) -> bool {
+        let name = key(order).0;
+        self.lock().own_orders.iter().any(|own| own.eq_ignore_ascii_case(&name))
     }
 }
 
@@ -288,12 +341,13 @@ impl Drop for Asked {
 
 impl CompanyHold for Asked {
     fn over(mut self: Box<Self>, writer: &ServerAddr, is_by_preference: bool) {
+        let hostgroup = self.name.strip_prefix("switchover/").and_then(|id| id.parse().ok()).map(HostgroupId);
+        let preferred = hostgroup.filter(|_| is_by_preference).map(|hostgroup| StandingOrder::Preferred(hostgroup, writer.clone()));
         if self.warning.is_some() {
+            preferred.iter().for_each(|order| self.sharing.note_own(&key(order).0, true));
             return;
         }
-        if is_by_preference && let Some(hostgroup) = self.name.strip_prefix("switchover/").and_then(|id| id.parse().ok()).map(HostgroupId) {
-            self.sharing.share_order(&StandingOrder::Preferred(hostgroup, writer.clone()), true);
-        }
+        preferred.iter().for_each(|order| _ = self.sharing.share_order(order, true));
         self.wait.writer = Some(writer.to_string());
         let value = serde_json::to_string(&self.wait).unwrap_or_default();
         // If the write fails, the other proxies continue when the order's lease ends.
@@ -385,7 +439,94 @@ impl Company for Others {
 
 #[cfg(test)]
 mod tests {
+    use model::fleet::Told;
+    use shared_config::{ProxyLine, SharedConfig};
+
     use super::*;
+
+    /// Has orders of an earlier process, and notes the new ones.
+    struct Fake {
+        standing: Vec<StandingOrder>,
+        told: Mutex<Vec<String>>,
+    }
+
+    impl Fake {
+        fn note(&self, what: String) -> Result<String, String> {
+            self.told.lock().unwrap().push(what.clone());
+            Ok(what)
+        }
+    }
+
+    impl Operator for Fake {
+        fn switchover(&self, _: HostgroupId, _: &ServerAddr, _: Option<u64>) -> Result<Told, String> {
+            Ok(Told::default())
+        }
+
+        fn failback(&self, hostgroup: HostgroupId) -> Result<String, String> {
+            self.note(format!("failback {hostgroup}"))
+        }
+
+        fn accept(&self, _: HostgroupId, _: Option<&ServerAddr>) -> Result<String, String> {
+            Ok(String::new())
+        }
+
+        fn pause(&self, _: HostgroupId, _: bool) -> Result<String, String> {
+            Ok(String::new())
+        }
+
+        fn drain(&self, _: &ServerAddr, _: Option<u64>) -> Result<String, String> {
+            Ok(String::new())
+        }
+
+        fn undrain(&self, _: &ServerAddr) -> Result<String, String> {
+            Ok(String::new())
+        }
+
+        fn stand(&self, order: &StandingOrder, holds: bool) -> Result<(), String> {
+            self.note(format!("{} {holds}", key(order).0)).map(drop)
+        }
+
+        fn standing(&self) -> Vec<StandingOrder> {
+            self.standing.clone()
+        }
+    }
+
+    /// What a proxy is told at its first reading, when these orders hold there and `seen` are in etcd.
+    fn told(standing: Vec<StandingOrder>, own: &[&str], seen: &[(&str, &str)]) -> Vec<String> {
+        let me = ProxyLine { uuid: "p2".to_owned(), ..ProxyLine::default() };
+        let shared = SharedConfig::start(me, Arc::default()).unwrap();
+        let sharing = Arc::new(Sharing { shared, state: Mutex::default() });
+        own.iter().for_each(|name| sharing.note_own(name, true));
+        let operator = Arc::new(Fake { standing, told: Mutex::default() });
+        let orders = seen.iter().map(|(name, value)| ((*name).to_owned(), ((*value).to_owned(), 7))).collect();
+        let seen = Seen { link: Link::Up, is_known: true, orders, ..Seen::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut carried_out = Orders::new(Arc::clone(&operator) as Arc<dyn Operator>);
+        runtime.block_on(async {
+            carried_out.step(&sharing, &seen).await;
+            carried_out.step(&sharing, &seen).await;
+        });
+        sharing.stop();
+        operator.told.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn an_order_that_ended_while_this_proxy_was_away_is_taken_back() {
+        let db = |host: &str| ServerAddr { host: host.into(), port: 3306 };
+        let preferred = || StandingOrder::Preferred(HostgroupId(10), db("n2"));
+        let drained = || StandingOrder::Drained(db("n3"));
+        assert_eq!(told(vec![preferred()], &[], &[]), ["preferred/10 false"]);
+        let failback = ("failback/10", "p1");
+        assert_eq!(told(vec![preferred()], &[], &[failback]), ["preferred/10 false", "failback 10"]);
+        assert!(told(vec![], &[], &[failback]).is_empty(), "an old one");
+        assert_eq!(told(vec![drained(), StandingOrder::Paused(HostgroupId(1))], &[], &[]), ["paused/1 false", "drained/n3:3306 false"]);
+        // They hold still.
+        assert!(told(vec![preferred(), drained()], &[], &[("preferred/10", "n2:3306"), ("drained/n3:3306", "")]).is_empty());
+        assert_eq!(told(vec![preferred()], &[], &[("preferred/10", "n3:3306")]), ["preferred/10 true"], "replaced");
+        assert_eq!(told(vec![drained()], &[], &[("drained/N3:3306", "")]), ["drained/N3:3306 true"], "the same server");
+        // They never were in etcd.
+        assert!(told(vec![preferred(), drained()], &["preferred/10", "drained/N3:3306"], &[]).is_empty());
+    }
 
     #[test]
     fn an_order_is_found_again_by_its_key() {

@@ -10,7 +10,7 @@ use topology::Order;
 use super::plan::writers;
 use super::switchover::BRIEF;
 use super::{HoldGuard, LOOK_AGAIN, Reason};
-use crate::monitor::{Monitor, Running};
+use crate::monitor::{Monitor, Running, lock};
 
 /// Time between words to the monitor that a writer has changed.
 const REMIND: Duration = Duration::from_millis(20);
@@ -103,6 +103,16 @@ impl Monitor {
             StandingOrder::Preferred(writer, server) => Order::Prefer { writer: *writer, server: holds.then(|| self.as_written(server)) },
         };
         self.have_done(move |monitor, _| async move { monitor.decide(|topology, now_ms| topology.order(now_ms, &order)) })
+    }
+
+    /// The orders that hold here now.
+    pub(super) fn standing_orders(&self) -> Vec<StandingOrder> {
+        let paused = lock(&self.holds).paused().into_iter().map(StandingOrder::Paused);
+        let drained = self.drained_servers().into_iter().map(StandingOrder::Drained);
+        let snapshot = self.snapshot();
+        let writers = snapshot.roles.iter().map(|group| group.writer);
+        let preferred = writers.filter_map(|writer| Some(StandingOrder::Preferred(writer, self.preferred(writer)?)));
+        paused.chain(drained).chain(preferred).collect()
     }
 
     /// Has the other proxies hold these hostgroups. None when there are none.

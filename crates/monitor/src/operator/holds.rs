@@ -59,6 +59,11 @@ impl Holds {
         self.held.keys().any(|(held, _)| *held == hostgroup)
     }
 
+    /// The hostgroups that an operator paused.
+    pub(crate) fn paused(&self) -> Vec<HostgroupId> {
+        self.held.keys().filter(|(_, reason)| *reason == Reason::Pause).map(|(hostgroup, _)| *hostgroup).collect()
+    }
+
     /// The first hostgroup that is held, and why.
     pub(crate) fn first(&self) -> Option<(HostgroupId, &'static str)> {
         self.held.keys().next().map(|(hostgroup, reason)| (*hostgroup, reason.as_str()))

@@ -268,6 +268,14 @@ impl Operator for Monitor {
         self.stand_by(order, holds)
     }
 
+    fn standing(&self) -> Vec<StandingOrder> {
+        self.standing_orders()
+    }
+
+    fn has_looked(&self) -> bool {
+        Self::has_looked(self)
+    }
+
     fn hold_for(&self, hostgroups: &[HostgroupId], limit: Duration) -> Result<Box<dyn Held>, String> {
         let hostgroups = hostgroups.to_vec();
         self.have_done(move |monitor, running| async move { company::hold(&monitor, &running, hostgroups, limit).await })
