@@ -223,6 +223,9 @@ pub struct ProxyLine {
     /// The id of the revision in force; empty for none, and where an older version runs.
     #[serde(default)]
     pub id: String,
+    /// A remark on the revision that is no fault, for people; mostly empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub remark: String,
 }
 
 impl ProxyLine {

@@ -68,6 +68,7 @@ impl StatsSource for Sharing {
             let wanted = seen.head.as_ref().map_or(proxy.wanted, |head| Self::wanted(head, &proxy.uuid).number);
             let error = match &seen.link {
                 Link::Down(_, why) if proxy.uuid == me.uuid && proxy.error.is_empty() => why.clone(),
+                _ if proxy.error.is_empty() => proxy.remark,
                 _ => proxy.error,
             };
             let is_this = Value::Integer(i64::from(proxy.uuid == me.uuid));

@@ -20,12 +20,12 @@ const AGAIN: Duration = Duration::from_secs(30);
 pub(super) async fn follow(sharing: Arc<Sharing>, engine: WeakHandle, frozen: Frozen) {
     let mut news = sharing.shared.news();
     let mut refused: Option<(String, Instant)> = None;
-    let mut trial = Trial::default();
+    let mut trial = Trial::new(sharing.lock().trial.clone());
     while engine.is_alive() {
         let seen = news.borrow_and_update().clone();
         // While this process is frozen, the one that takes over follows.
         if seen.link != Link::Off && !frozen.is_set() {
-            step(&sharing, &engine, &mut refused).await;
+            step(&sharing, &engine, &mut refused, &mut trial).await;
             trial.step(&sharing, &engine, &seen).await;
         }
         let _ = tokio::time::timeout(LOOK, news.changed()).await;
@@ -38,7 +38,7 @@ pub(super) async fn ask(engine: &WeakHandle, user: &str, sql: &str) -> Option<Re
     engine.execute_async(Role::Admin, &session, sql).await
 }
 
-async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, refused: &mut Option<(String, Instant)>) {
+async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, refused: &mut Option<(String, Instant)>, trial: &mut Trial) {
     // The order matters: a revision published here is known as the head before it is in force.
     let (standing, seen) = (sharing.standing(), sharing.seen());
     let Some(head) = &seen.head else {
@@ -77,6 +77,7 @@ async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, refused: &mut Option<
                 Ok(text) => {
                     let standing = head.manifest.standing_of(&uuid);
                     sharing.lock().fetched = Some(Fetched { standing, revision: wanted.clone(), text });
+                    trial.look_before(engine).await;
                     match ask(engine, "shared", "CONFIG FOLLOW").await {
                         Some(Reply::Err { text, .. }) => Err(text),
                         Some(_) => Ok(()),

@@ -30,6 +30,8 @@ pub(crate) use behind::{Behind, BehindModules, KeptBehind, differing};
 pub(crate) use publish::{Draft, ago};
 pub(crate) use rollout::Band;
 
+use rollout::Baseline;
+
 /// A revision read from etcd, for the engine.
 #[derive(Debug, Clone)]
 pub(crate) struct Fetched {
@@ -52,6 +54,8 @@ struct State {
     band: u64,
     /// Keys of lasting orders that hold on this proxy only: they were given while etcd was away, or before anything was shared.
     own_orders: BTreeSet<String>,
+    /// The trial of a revision here.
+    trial: Option<Baseline>,
 }
 
 /// The part of a process in sharing, for a process that takes over.
@@ -60,6 +64,8 @@ struct State {
 pub(crate) struct KeptSharing {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     own_orders: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trial: Option<Baseline>,
 }
 
 impl KeptSharing {
@@ -93,7 +99,7 @@ impl Sharing {
             line.stands_at(standing.as_ref());
             line.since = now();
         });
-        let state = State { standing, own_orders: kept.own_orders, ..State::default() };
+        let state = State { standing, own_orders: kept.own_orders, trial: kept.trial, ..State::default() };
         let sharing = Arc::new(Self { shared: Arc::clone(&shared), state: Mutex::new(state) });
         if let Some(operator) = &operator {
             operator.keep_company(Arc::new(orders::Others(Arc::clone(&sharing))));
@@ -108,7 +114,8 @@ impl Sharing {
 
     /// This proxy's part, for a process that takes over.
     pub(crate) fn keep(&self) -> KeptSharing {
-        KeptSharing { own_orders: self.lock().own_orders.clone() }
+        let state = self.lock();
+        KeptSharing { own_orders: state.own_orders.clone(), trial: state.trial.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use shared_config::Seen;
 
 use super::Sharing;
@@ -26,7 +27,7 @@ const COUNTS: &str = "SELECT (SELECT variable_value FROM stats_mysql_global WHER
      (SELECT variable_value FROM stats_mysql_global WHERE variable_name = 'generated_error_packets')";
 
 /// How many statements there were, and how many of them failed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Count {
     /// Statements of clients.
     pub statements: u64,
@@ -60,25 +61,49 @@ impl Band {
     }
 }
 
+/// The state of this proxy before it got the revision on trial.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Baseline {
+    /// The id of the revision on trial.
+    revision: String,
+    /// The usual counts before; None if there were too few statements. The revision is not judged then.
+    usual: Option<Count>,
+}
+
 /// The counts of this proxy before and during a trial.
 #[derive(Debug, Default)]
 pub(super) struct Trial {
     samples: VecDeque<(Instant, Count)>,
-    /// The id of the revision on trial here, and the usual counts before.
-    of: Option<(String, Count)>,
+    /// Set while a revision is on trial here.
+    baseline: Option<Baseline>,
     /// Revisions that this proxy has asked to be taken back.
     ended: Option<String>,
 }
 
 impl Trial {
+    /// Continues the trial of the process before.
+    pub(super) fn new(baseline: Option<Baseline>) -> Self {
+        Self { baseline, ..Self::default() }
+    }
+
+    /// A revision is about to be put in force: takes the last counts before it.
+    pub(super) async fn look_before(&mut self, engine: &WeakHandle) {
+        self.add(counts(engine).await, BEFORE);
+    }
+
     /// Decides whether the revision on trial should be taken back, and does so.
     pub(super) async fn step(&mut self, sharing: &Arc<Sharing>, engine: &WeakHandle, seen: &Seen) {
         let me = sharing.me();
         let rollout = seen.head.as_ref().and_then(|head| Some((&head.manifest.revision, head.manifest.rollout.as_ref()?)));
         let Some((revision, rollout)) = rollout else {
-            (self.of, self.ended) = (None, None);
+            // Before etcd was read, a trial may be under way.
+            if !seen.is_known {
+                return;
+            }
+            (self.baseline, self.ended) = (None, None);
+            self.tell(sharing, String::new());
             if self.samples.back().is_none_or(|(when, _)| when.elapsed() >= SELDOM) {
-                self.sample(engine, BEFORE).await;
+                self.add(counts(engine).await, BEFORE);
             }
             return;
         };
@@ -88,7 +113,8 @@ impl Trial {
         let why = match rollout.to.contains(&me.uuid) {
             true if !me.error.is_empty() && me.wanted == revision.number => Some(format!("{}: {}", me.name, me.error)),
             true if me.applied == revision.number => {
-                self.out_of_band(sharing, engine, &revision.id).await.map(|why| format!("{}: {why}", me.name))
+                let now = counts(engine).await;
+                self.out_of_band(&revision.id, sharing.band(), now).map(|why| format!("{}: {why}", me.name))
             }
             true => None,
             false => {
@@ -96,6 +122,10 @@ impl Trial {
                 gone.map(|uuid| format!("proxy {uuid}, which tried the revision, is gone"))
             }
         };
+        let is_unjudged = self.baseline.as_ref().is_some_and(|baseline| baseline.revision == revision.id && baseline.usual.is_none());
+        let remark = is_unjudged
+            .then(|| format!("revision {} cannot be judged here: there were fewer than {LEAST} statements before it", revision.number));
+        self.tell(sharing, remark.unwrap_or_default());
         if let Some(why) = why {
             self.ended = Some(revision.id.clone());
             tracing::error!("shared configuration: revision {} is aborted: {why}", revision.number);
@@ -107,36 +137,149 @@ impl Trial {
         }
     }
 
-    async fn out_of_band(&mut self, sharing: &Arc<Sharing>, engine: &WeakHandle, id: &str) -> Option<String> {
-        if self.of.as_ref().is_none_or(|(of, _)| of != id) {
-            let (first, last) = (self.samples.front()?.1, self.samples.back()?.1);
-            // Without traffic in the last minute, all since the start.
-            let usual = Some(last.since(first)).filter(|count| count.statements >= LEAST).unwrap_or(last);
-            self.of = Some((id.to_owned(), usual));
-            self.samples.clear();
-        }
-        self.sample(engine, NOW).await;
-        let now = self.samples.back()?.1.since(self.samples.front()?.1);
-        let (_, usual) = self.of.as_ref()?;
-        sharing.band().judge(*usual, now)
+    /// Publishes the state of the trial here.
+    fn tell(&self, sharing: &Sharing, remark: String) {
+        sharing.lock().trial.clone_from(&self.baseline);
+        sharing.shared.report(|line| line.remark = remark);
     }
 
-    async fn sample(&mut self, engine: &WeakHandle, keep: Duration) {
-        let Some(Reply::Rows { rows, .. }) = ask(engine, "shared", COUNTS).await else { return };
-        let number = |column: usize| -> u64 {
-            let text = rows.first().and_then(|row| row.get(column)?.clone()).unwrap_or_default();
-            String::from_utf8_lossy(&text).parse().unwrap_or_default()
-        };
-        self.samples.push_back((Instant::now(), Count { statements: number(0), errors: number(1) }));
+    /// Why the revision on trial, which is in force, does worse than before; None without a baseline.
+    fn out_of_band(&mut self, revision: &str, band: Band, now: Option<Count>) -> Option<String> {
+        if self.baseline.as_ref().is_none_or(|baseline| baseline.revision != revision) {
+            self.baseline = Some(Baseline { revision: revision.to_owned(), usual: self.usual() });
+            self.samples.clear();
+        }
+        self.add(now, NOW);
+        let recent = self.samples.back()?.1.since(self.samples.front()?.1);
+        band.judge(self.baseline.as_ref()?.usual?, recent)
+    }
+
+    /// The counts of the last minute, or since the start if there was no traffic in that minute. None before the first traffic.
+    fn usual(&self) -> Option<Count> {
+        let (first, last) = (self.samples.front()?.1, self.samples.back()?.1);
+        [last.since(first), last].into_iter().find(|count| count.statements >= LEAST)
+    }
+
+    fn add(&mut self, count: Option<Count>, keep: Duration) {
+        self.samples.extend(count.map(|count| (Instant::now(), count)));
         while self.samples.len() > 2 && self.samples.get(1).is_some_and(|(when, _)| when.elapsed() > keep) {
             self.samples.pop_front();
         }
     }
 }
 
+/// The counts now; None if the engine does not answer.
+async fn counts(engine: &WeakHandle) -> Option<Count> {
+    let Some(Reply::Rows { rows, .. }) = ask(engine, "shared", COUNTS).await else { return None };
+    let number = |column: usize| -> u64 {
+        let text = rows.first().and_then(|row| row.get(column)?.clone()).unwrap_or_default();
+        String::from_utf8_lossy(&text).parse().unwrap_or_default()
+    };
+    Some(Count { statements: number(0), errors: number(1) })
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use shared_config::{FORMAT, Head, Link, Manifest, ProxyLine, Revision, Rollout, SharedConfig};
+
+    use super::super::State;
     use super::*;
+    use crate::handle::channel;
+
+    /// A proxy that has revision 2 in force, which only it tries; and that revision.
+    fn trying() -> (Arc<Sharing>, Seen) {
+        let revision = |number: u64| Revision {
+            number,
+            id: format!("r{number}"),
+            sha256: String::new(),
+            bytes: 0,
+            parts: Vec::new(),
+            author: String::new(),
+            proxy: String::new(),
+            time: 0,
+            command: String::new(),
+        };
+        let manifest = Manifest {
+            format: FORMAT,
+            cluster: "c".to_owned(),
+            version: String::new(),
+            revision: revision(2),
+            rollout: Some(Rollout { to: vec!["p1".to_owned()], before: revision(1) }),
+            lineage: Vec::new(),
+        };
+        let me = ProxyLine { uuid: "p1".to_owned(), applied: 2, wanted: 2, ..ProxyLine::default() };
+        let shared = SharedConfig::start(me, Arc::default()).unwrap();
+        let sharing = Arc::new(Sharing { shared, state: Mutex::new(State { band: 5, ..State::default() }) });
+        let head = Some(Arc::new(Head { manifest, mod_revision: 1 }));
+        (sharing, Seen { link: Link::Up, is_known: true, head, ..Seen::default() })
+    }
+
+    /// Has the trial look three times while 6 of 100 statements fail. Returns other statements for the engine, the remark and the baseline.
+    fn look(mut trial: Trial) -> (Vec<String>, String, Option<Baseline>) {
+        let (sharing, seen) = trying();
+        let (handle, jobs) = channel(Arc::default());
+        let engine = std::thread::spawn(move || {
+            let (mut statements, mut others) = (0_u64, Vec::new());
+            for job in jobs {
+                let reply = if job.sql == COUNTS.as_bytes() {
+                    statements += 1_000;
+                    let counts = [statements, statements / 100 * 6].map(|count| Some(count.to_string().into_bytes()));
+                    Reply::Rows { columns: Vec::new(), rows: vec![counts.to_vec()] }
+                } else {
+                    others.push(String::from_utf8(job.sql).unwrap());
+                    Reply::done()
+                };
+                let _ = job.answer.send(reply);
+            }
+            others
+        });
+        let weak = handle.weak();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            for _ in 0..3 {
+                trial.step(&sharing, &weak, &seen).await;
+            }
+        });
+        drop(handle);
+        sharing.stop();
+        assert!(trial.samples.len() >= 2, "it samples");
+        (engine.join().unwrap(), sharing.me().remark, sharing.keep().trial)
+    }
+
+    #[test]
+    fn without_a_baseline_nothing_is_judged() {
+        let (statements, remark, kept) = look(Trial::default());
+        assert!(statements.is_empty(), "{statements:?}");
+        assert_eq!(remark, "revision 2 cannot be judged here: there were fewer than 20 statements before it");
+        assert_eq!(kept, Some(Baseline { revision: "r2".to_owned(), usual: None }));
+    }
+
+    #[test]
+    fn the_process_that_takes_over_judges_by_the_same_baseline() {
+        let before = |usual| Some(Baseline { revision: "r2".to_owned(), usual: Some(usual) });
+        let (statements, remark, kept) = look(Trial::new(before(count(1_000, 50))));
+        assert!(statements.is_empty(), "{statements:?}");
+        assert_eq!((remark, kept), (String::new(), before(count(1_000, 50))));
+        let (statements, ..) = look(Trial::new(before(count(1_000, 0))));
+        assert_eq!(statements.len(), 1);
+        assert!(statements[0].starts_with("CONFIG ABORT") && statements[0].contains("6 of 100 statements fail, 0 failed before"));
+    }
+
+    #[test]
+    fn a_sample_from_before_the_first_traffic_is_no_baseline() {
+        let mut trial = Trial::default();
+        assert_eq!(trial.usual(), None);
+        trial.add(Some(count(0, 0)), BEFORE);
+        trial.add(Some(count(19, 0)), BEFORE);
+        assert_eq!(trial.usual(), None);
+        trial.add(Some(count(500, 25)), BEFORE);
+        assert_eq!(trial.usual(), Some(count(500, 25)));
+        assert_eq!(trial.out_of_band("r", Band(5), Some(count(600, 35))), None, "the first count since");
+        assert_eq!(trial.out_of_band("r", Band(5), Some(count(700, 44))), None, "5 before, 9 now");
+        assert!(trial.out_of_band("r", Band(5), Some(count(800, 65))).is_some());
+    }
 
     fn count(statements: u64, errors: u64) -> Count {
         Count { statements, errors }
