@@ -177,6 +177,15 @@ pub struct CommandSums {
 }
 
 impl CommandSums {
+    /// What was counted since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = *self;
+        since.count = since.count.saturating_sub(earlier.count);
+        since.sum_us = since.sum_us.saturating_sub(earlier.sum_us);
+        since.buckets.iter_mut().zip(earlier.buckets).for_each(|(mine, theirs)| *mine = mine.saturating_sub(theirs));
+        since
+    }
+
     fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.sum_us = self.sum_us.saturating_add(other.sum_us);

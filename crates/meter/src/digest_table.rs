@@ -86,6 +86,17 @@ impl Sums {
         Self { count: 1, sum_us: time_us, min_us: time_us, max_us: time_us, rows_affected, rows_sent, first_ms: now_ms, last_ms: now_ms }
     }
 
+    /// What was summed up since `earlier`. Extremes and times are those of all statements.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            count: self.count.saturating_sub(earlier.count),
+            sum_us: self.sum_us.saturating_sub(earlier.sum_us),
+            rows_affected: self.rows_affected.saturating_sub(earlier.rows_affected),
+            rows_sent: self.rows_sent.saturating_sub(earlier.rows_sent),
+            ..*self
+        }
+    }
+
     /// Adds what `other` summed up.
     pub fn add(&mut self, other: &Self) {
         if self.count == 0 {

@@ -87,6 +87,15 @@ impl ErrorTable {
         other.rows.into_iter().for_each(|(key, sums)| self.add_one(key, sums));
     }
 
+    /// What was counted since `earlier`. The first and the last time, and the text, are those of all errors with a key.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let rows = self.rows.iter().map(|(key, sums)| {
+            let before = earlier.rows.get(key).map_or(0, |before| before.count);
+            (key.clone(), ErrorSums { count: sums.count.saturating_sub(before), ..sums.clone() })
+        });
+        Self { rows: rows.filter(|(_, sums)| sums.count > 0).collect(), unlisted: self.unlisted.saturating_sub(earlier.unlisted) }
+    }
+
     /// The rows in order.
     pub fn rows(&self) -> Vec<(&ErrorKey, &ErrorSums)> {
         let mut rows: Vec<_> = self.rows.iter().collect();

@@ -95,6 +95,15 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
+    /// What was counted since `earlier`. The maximum is that of all values.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = self.clone();
+        since.counts.iter_mut().zip(earlier.counts.iter()).for_each(|(mine, theirs)| *mine = mine.saturating_sub(*theirs));
+        since.count = since.counts.iter().sum();
+        since.sum = since.sum.saturating_sub(earlier.sum);
+        since
+    }
+
     /// How many values there are.
     pub fn count(&self) -> u64 {
         self.count

@@ -72,6 +72,13 @@ impl Spread {
         self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine = mine.saturating_add(theirs).min(u32::MAX - 1));
     }
 
+    /// What was counted since `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = self.clone();
+        since.0.iter_mut().zip(earlier.0).for_each(|(mine, theirs)| *mine = mine.saturating_sub(theirs));
+        since
+    }
+
     /// Whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|count| *count == 0)

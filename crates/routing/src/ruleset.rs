@@ -7,6 +7,7 @@
 //! INVARIANT: a remembered answer is the same as that of a walk through all rules in order.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -124,6 +125,14 @@ impl RuleSet {
             let total = workers.iter().filter_map(|hits| hits.get(place)).map(|hits| hits.load(Ordering::Relaxed)).sum();
             (rule.row.rule_id, total)
         })
+    }
+
+    /// Adds matches by rule id that another process counted. Rules that are not known here are skipped.
+    pub fn add_hits(&self, counted: &[(u32, u64)]) {
+        let counted: HashMap<u32, u64> = counted.iter().copied().collect();
+        for (rule, counter) in self.rules.iter().zip(self.new_counters().iter()) {
+            counter.store(counted.get(&rule.row.rule_id).copied().unwrap_or_default(), Ordering::Relaxed);
+        }
     }
 
     /// How often an expression was given up because it took too many steps.

@@ -294,6 +294,8 @@ fn two_rules_everybody_begins_with() {
     }
     // Every statement was routed twice by rules; explaining counts nothing.
     assert_eq!(set.hits().collect::<Vec<_>>(), [(1, 6), (2, 8)]);
+    set.add_hits(&[(2, 100), (7, 1)]);
+    assert_eq!(set.hits().collect::<Vec<_>>(), [(1, 6), (2, 108)], "what another process counted");
 }
 
 #[test]

@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
 use upgrade::{Leaving, Outcome, Predecessor, Seen};
 
 /// One allocator in every build, so that measurements of memory hold for all of them. It returns memory within seconds after a peak; the
@@ -270,16 +271,26 @@ async fn serve(
                 let Event::Upgrade(successor, in_charge) = event else { break event };
                 let limit = Duration::from_millis(control.snapshot().vars.drain_timeout);
                 monitor.keep_standings_here(false);
-                let mut outcome = Box::pin(successor.hand_over(&proxy, &control, (limit, &board), in_charge));
+                let stop = Notify::new();
+                let mut is_stopped = false;
+                let mut outcome = Box::pin(successor.hand_over(&proxy, &control, (limit, &board, &stop), in_charge));
                 let outcome = loop {
                     tokio::select! {
                         // The new process is in charge before anything else is looked at.
                         biased;
                         outcome = &mut outcome => break outcome,
-                        _ = second.tick() => log::next_second(&control.snapshot().vars),
-                        _ = terminate.recv() => break Outcome::Over,
-                        _ = interrupt.recv() => break Outcome::Over,
+                        _ = second.tick() => {
+                            log::next_second(&control.snapshot().vars);
+                            continue;
+                        }
+                        _ = terminate.recv() => {}
+                        _ = interrupt.recv() => {}
                     }
+                    // The first signal leaves time for the last counts.
+                    if std::mem::replace(&mut is_stopped, true) {
+                        break Outcome::Over;
+                    }
+                    stop.notify_one();
                 };
                 match outcome {
                     Outcome::Over => {

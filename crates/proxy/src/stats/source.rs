@@ -1,5 +1,6 @@
 //! The tables and metrics, as the admin interface asks for them.
 
+use super::handed::Counts;
 use super::show::{self, Table};
 use crate::servers::server::ServerShared;
 use crate::workers::shared::Shared;
@@ -31,12 +32,14 @@ pub(crate) struct ProxyStats {
     /// Digests that are being saved, until that has succeeded.
     saving: Mutex<Option<DigestTotals>>,
     baselines: Mutex<HashMap<ServerId, Baseline>>,
+    pub(super) handed: Mutex<Option<Counts>>,
 }
 
 impl ProxyStats {
     /// Of the data plane behind `shared`.
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, digests: Mutex::default(), saving: Mutex::default(), baselines: Mutex::default() }
+        let (digests, saving, baselines, handed) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
+        Self { shared, digests, saving, baselines, handed }
     }
 
     /// The reader's sums by digest.
@@ -52,6 +55,11 @@ impl ProxyStats {
     /// Where the servers' counters were when they were last set to zero.
     pub(super) fn baselines(&self) -> MutexGuard<'_, HashMap<ServerId, Baseline>> {
         self.baselines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the process that takes this one's place has been told, without texts.
+    pub(super) fn handed(&self) -> MutexGuard<'_, Option<Counts>> {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The server with this number.

@@ -153,9 +153,19 @@ impl Control {
         self.shared.count_connections_elsewhere(&Connections::default());
     }
 
-    /// What was counted here, for the process that takes this one's place.
+    /// All that was counted here, for the process that takes this one's place. Blocks while workers answer.
     pub fn counts(&self) -> Counts {
         self.stats.counts()
+    }
+
+    /// What was counted here since the last call of this or of [`Control::counts`]. Blocks while workers answer.
+    pub fn more_counts(&self) -> Counts {
+        self.stats.more_counts()
+    }
+
+    /// The process that has these counts is gone.
+    pub fn forget_handed_counts(&self) {
+        self.stats.forget_handed();
     }
 
     /// Adds what the process before has counted.

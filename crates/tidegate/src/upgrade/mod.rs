@@ -8,7 +8,7 @@
 //! | step | the old process | the new process |
 //! |---|---|---|
 //! | 1 | starts it, sends [`ToHeir::Start`] | reads it, compiles, starts workers, monitor, admin interface |
-//! | 2 | waits, serves | checks the servers, sends [`FromHeir::Ready`], or [`FromHeir::Failed`] if their roles differ |
+//! | 2 | waits, serves, sends its counts | checks the servers, sends [`FromHeir::Ready`], or [`FromHeir::Failed`] if their roles differ |
 //! | 3 | stops accepting, sends [`ToHeir::TakeOver`] | accepts clients and administrators, runs scripts that have ended there |
 //! | 4 | offers sessions, one after the other | answers for each whether it has it |
 //! | 5 | ends | continues alone |
@@ -44,7 +44,7 @@ enum ToHeir {
     Left(Holdings),
     /// Rows of the scheduler of which the old process still has a run.
     Scripts(Vec<i64>),
-    /// The final counts.
+    /// What was counted there since the last such message: all before it is in charge, the rest later.
     Counted(Box<Counts>),
     /// Something is to go on there; its sockets go with it.
     Offer { number: u64, record: Vec<u8> },

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 /// A process that is ready to take over, and has changed nothing yet.
 pub(crate) struct Successor {
@@ -100,6 +100,8 @@ pub(crate) fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Moni
         Err(e) => return Err(e).context("the new process"),
     }
     started.context("the new process")?;
+    // Before it serves metrics: their values never fall.
+    outlet.send(&ToHeir::Counted(Box::new(control.counts())), &[]).context("the new process")?;
     Ok(Successor { child, inlet, outlet, frozen })
 }
 
@@ -129,12 +131,13 @@ impl Successor {
     }
 
     /// Puts it in charge, reports that through `in_charge`, and hands everything over. Sessions that are left after `limit` stay here, as
-    /// scripts do. If the future is dropped, no further session is offered.
+    /// scripts do. `stop` ends the hand-over of sessions. If the future is dropped, no further session is offered, and the last counts are
+    /// lost.
     pub(crate) async fn hand_over(
         self,
         proxy: &Proxy,
         control: &Control,
-        (limit, board): (Duration, &Board),
+        (limit, board, stop): (Duration, &Board, &Notify),
         in_charge: std::sync::mpsc::Sender<()>,
     ) -> Outcome {
         let Self { child, inlet, mut outlet, frozen } = self;
@@ -151,6 +154,7 @@ impl Successor {
             }
             proxy.keep_all();
             control.successor_failed();
+            control.forget_handed_counts();
             sockets.set_in_charge(true);
             frozen.set(false);
             tracing::error!("upgrade: {why}: this process keeps serving");
@@ -178,12 +182,18 @@ impl Successor {
         }
         let (began, counter) = (Instant::now(), proxy.control());
         proxy.hand_over(successor);
+        // What was counted since that process was ready: its values are not behind for long.
+        let caught_up = tokio::task::spawn_blocking({
+            let (counter, outlet) = (Arc::clone(&counter), Arc::clone(&outlet));
+            move || hand_counts(&counter, &outlet)
+        });
         let mut look = tokio::time::interval(Duration::from_millis(5));
         let mut count = tokio::time::interval_at(tokio::time::Instant::now() + COUNT_AGAIN, COUNT_AGAIN);
         loop {
             tokio::select! {
                 _ = look.tick() => {}
                 _ = states.changed() => {}
+                () = stop.notified() => break,
                 _ = count.tick() => {
                     let left = [ToHeir::Left(control.holdings()), ToHeir::Scripts(board.running())];
                     let mut outlet = outlet.lock().unwrap_or_else(PoisonError::into_inner);
@@ -207,10 +217,10 @@ impl Successor {
         while longest(&pending) > Duration::ZERO && *states.borrow() == State::Serves && longest(&pending) < ANSWER_WITHIN {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        let _ = caught_up.await;
         let counted = tokio::task::spawn_blocking(move || {
-            let last = [ToHeir::Left(counter.holdings()), ToHeir::Counted(Box::new(counter.counts()))];
-            let mut outlet = outlet.lock().unwrap_or_else(PoisonError::into_inner);
-            last.iter().try_for_each(|message| outlet.send(message, &[]))
+            outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&ToHeir::Left(counter.holdings()), &[])?;
+            hand_counts(&counter, &outlet)
         });
         if let Ok(Err(e)) = counted.await {
             tracing::warn!("upgrade: the counters were not handed over: {e}");
@@ -218,6 +228,12 @@ impl Successor {
         tracing::info!("process {id} has taken over in {} ms; {} sessions remain here", began.elapsed().as_millis(), proxy.clients());
         Outcome::Over
     }
+}
+
+/// Sends what was counted here since that was last sent.
+fn hand_counts(control: &Control, outlet: &Mutex<Outlet>) -> std::io::Result<()> {
+    let counts = ToHeir::Counted(Box::new(control.more_counts()));
+    outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&counts, &[])
 }
 
 /// Time between two reports of this process's remaining sessions.

@@ -205,6 +205,56 @@ fn errors_of_all_workers_add_up() {
 }
 
 #[test]
+fn what_another_process_counts_comes_in_parts() {
+    let (old, new) = (Bed::new(), Bed::new());
+    let shown = || {
+        let digests = new.columns("stats_mysql_query_digest", &["digest_text", "count_star", "sum_time", "min_time", "max_time"]);
+        let commands = new.columns("stats_mysql_commands_counters", &["Command", "Total_cnt", "Total_Time_us"]);
+        let selects = commands.into_iter().find(|row| row[0] == "SELECT").unwrap();
+        let queries = new.columns("stats_mysql_connection_pool", &["srv_host", "Queries"]);
+        let errors = new.columns("stats_mysql_errors", &["errno", "count_star"]);
+        (digests, selects[1..].join(" "), queries[0][1].clone(), errors)
+    };
+    let questions = |bed: &Bed, count: u64| {
+        ask(&bed.shared, 1, move |worker| crate::workers::counters::add(&worker.counters.questions, count)).unwrap();
+    };
+    let fail = |bed: &Bed| {
+        ask(&bed.shared, 0, |worker| {
+            let server = worker.pool(HostgroupId(1)).servers()[0].clone();
+            let key = error_key(&server.key, "anna", b"shop", 1146);
+            worker.meter.count_error(key, None, b"no such table", worker.clock.now_ms());
+        })
+        .unwrap();
+    };
+    let asked =
+        || new.shared.mailboxes.iter().enumerate().filter_map(|(at, _)| ask(&new.shared, at, |w| w.counters.questions.get())).sum::<u64>();
+    (0..2).for_each(|worker| old.run(worker, "SELECT 1", 100));
+    new.run(0, "SELECT 1", 200);
+    questions(&old, 10);
+    fail(&old);
+    new.stats.add_counts(old.stats.counts());
+    let first = [["SELECT ?", "3", "400", "100", "200"].map(str::to_owned).to_vec()];
+    let errors = |count: &str| vec![vec!["1146".to_owned(), count.to_owned()]];
+    assert_eq!(shown(), (first.to_vec(), "3 400".to_owned(), "3".to_owned(), errors("1")));
+    assert_eq!(asked(), 10);
+    old.run(1, "SELECT 1", 50);
+    old.run(0, "SELECT a FROM t", 7);
+    questions(&old, 5);
+    fail(&old);
+    new.stats.add_counts(old.stats.more_counts());
+    let digests = [["SELECT ?", "4", "450", "50", "200"], ["SELECT a FROM t", "1", "7", "7", "7"]];
+    let all = (digests.map(|row| row.map(str::to_owned).to_vec()).to_vec(), "5 457".to_owned(), "5".to_owned(), errors("2"));
+    assert_eq!(shown(), all);
+    new.stats.add_counts(old.stats.more_counts());
+    assert_eq!((shown(), asked()), (all, 15), "nothing more was counted");
+    old.stats.forget_handed();
+    let third = Bed::new();
+    third.stats.add_counts(old.stats.more_counts());
+    let again = third.columns("stats_mysql_query_digest", &["digest_text", "count_star"]);
+    assert_eq!(again, [["SELECT ?", "3"], ["SELECT a FROM t", "1"]], "a process that takes over later gets all");
+}
+
+#[test]
 fn commands_are_counted_over_all_workers() {
     let bed = Bed::new();
     (0..2).for_each(|worker| bed.run(worker, "SELECT 1", 700));
