@@ -85,9 +85,12 @@ impl Monitor {
     /// # Errors
     /// The system's words.
     pub fn write_events_now(&self) -> io::Result<()> {
-        let Some(path) = self.events_file.get().filter(|_| self.keeps_files()) else { return Ok(()) };
+        let Some(path) = self.events_file.get() else { return Ok(()) };
         // Held while it is written: an older text never replaces a newer one.
         let mut written = lock(&self.events_written);
+        if !self.keeps_files() {
+            return Ok(());
+        }
         let (text, last) = {
             let history = lock(&self.history);
             (text(history.events())?, history.last_sequence())
@@ -97,6 +100,22 @@ impl Monitor {
             *written = last;
         }
         Ok(())
+    }
+
+    /// The file is about to be this process's: goes on after the events that the other process has written since this one read it.
+    pub(crate) fn read_events_again(&self) {
+        let Some(path) = self.events_file.get() else { return };
+        let mut written = lock(&self.events_written);
+        match read(path) {
+            Ok(events) => {
+                let last = events.last().map_or(0, |noted| noted.sequence);
+                if last > *written {
+                    lock(&self.history).follow(events, *written);
+                    *written = last;
+                }
+            }
+            Err(e) => tracing::warn!("{}: the latest events of the other process are not shown: {e}", path.display()),
+        }
     }
 
     /// Events are kept in this directory from now on, and those that are there are shown again. Before the first event.
@@ -115,6 +134,8 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
+    use topology::{Event, EventKind};
+
     use super::*;
 
     fn noted(sequence: u64, why: &str) -> Noted {
@@ -147,6 +168,47 @@ mod tests {
         assert_eq!(read(&path).unwrap(), all[1..]);
         std::fs::write(&path, text([].iter()).unwrap()).unwrap();
         assert_eq!(read(&path).unwrap(), []);
+    }
+
+    #[test]
+    fn the_process_that_takes_over_goes_on_after_the_events_of_the_other_one() {
+        let note = |monitor: &Monitor, to: &str| {
+            monitor.note(vec![Event {
+                at_ms: 0,
+                cluster: None,
+                server: None,
+                kind: EventKind::Writer,
+                from: String::new(),
+                to: to.to_owned(),
+                seen: String::new(),
+                by: "probe",
+                why: String::new(),
+            }]);
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let kept = || read(&file(directory.path())).unwrap().into_iter().map(|noted| (noted.sequence, noted.to)).collect::<Vec<_>>();
+        let expected = |all: &[&str]| (1..).zip(all.iter().map(|to| (*to).to_owned())).collect::<Vec<(u64, String)>>();
+        let (old, new) = (Monitor::new(), Monitor::new());
+        old.keep_events_in(directory.path());
+        note(&old, "a");
+        old.write_events_now().unwrap();
+        new.keep_events_in(directory.path());
+        new.keep_standings_here(false);
+        note(&old, "b");
+        note(&new, "d");
+        new.write_events_now().unwrap();
+        note(&old, "c");
+        old.keep_standings_here(false);
+        new.keep_standings_here(true);
+        new.write_events_now().unwrap();
+        assert_eq!(kept(), expected(&["a", "b", "c", "d"]));
+        // The new process fails, and the old one continues.
+        note(&old, "e");
+        old.write_events_now().unwrap();
+        assert_eq!(kept(), expected(&["a", "b", "c", "d"]));
+        old.keep_standings_here(true);
+        old.write_events_now().unwrap();
+        assert_eq!(kept(), expected(&["a", "b", "c", "d", "e"]));
     }
 
     #[test]

@@ -268,9 +268,16 @@ impl Monitor {
         }
     }
 
-    /// Tells whether the file belongs to this process, or (false) to a process that takes over.
+    /// Tells whether the files belong to this process, or (false) to a process that takes over. Blocks: it writes or reads the events.
     pub fn keep_standings_here(&self, is_own: bool) {
+        if is_own {
+            self.read_events_again();
+        } else if let Err(e) = self.write_events_now() {
+            tracing::warn!("the new process will not show the latest events: {e}");
+        }
         self.keeps.store(is_own, Ordering::Release);
+        // A write that began before has ended now.
+        drop(lock(&self.events_written));
         if let Some(kept) = self.kept.get() {
             kept.doubt();
         }
@@ -278,6 +285,7 @@ impl Monitor {
             self.healing.orders.read_again();
         }
         self.stood.notify_one();
+        self.noted.notify_one();
     }
 
     /// Whether the files in the data directory are this process's.

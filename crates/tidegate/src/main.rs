@@ -270,7 +270,8 @@ async fn serve(
             Some(event) = requests.recv() => {
                 let Event::Upgrade(successor, in_charge) = event else { break event };
                 let limit = Duration::from_millis(control.snapshot().vars.drain_timeout);
-                monitor.keep_standings_here(false);
+                let handed = monitor.clone();
+                let _ = tokio::task::spawn_blocking(move || handed.keep_standings_here(false)).await;
                 let stop = Notify::new();
                 let mut is_stopped = false;
                 let mut outcome = Box::pin(successor.hand_over(&proxy, &control, (limit, &board, &stop), in_charge));

@@ -96,6 +96,18 @@ impl History {
         self.trim();
     }
 
+    /// Goes on after events that another process wrote meanwhile, oldest first. The own events after number `written` follow them, with new
+    /// numbers.
+    pub(crate) fn follow(&mut self, earlier: Vec<Noted>, written: u64) {
+        let own: Vec<Noted> = self.events.iter().filter(|noted| noted.sequence > written).cloned().collect();
+        self.recall(earlier);
+        for noted in own {
+            self.sequence += 1;
+            self.events.push_back(Noted { sequence: self.sequence, ..noted });
+        }
+        self.trim();
+    }
+
     /// The number of the last event; 0 before the first.
     pub(crate) fn last_sequence(&self) -> u64 {
         self.sequence
