@@ -4,7 +4,7 @@
 //! INVARIANT: a position is never asked of another server than the one it was read on, unless nobody remembers that.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Replicas that are remembered at most; the one that began longest ago goes.
@@ -30,12 +30,50 @@ pub(crate) struct Position {
     pub refused: u64,
 }
 
+/// A replica: its user and its `server_id`.
+type Who = (Box<str>, u32);
+
+#[derive(Default)]
+struct Known {
+    replicas: BTreeMap<Who, Position>,
+    /// When the positions began that were removed. The process before this one may still remember them.
+    removed: BTreeMap<Who, u64>,
+}
+
+impl Known {
+    fn reads(&mut self, position: Position) {
+        self.replicas.insert((position.user.clone(), position.server_id), position);
+        if self.replicas.len() > MAX_REPLICAS
+            && let Some(oldest) = self.replicas.iter().min_by_key(|(_, position)| position.since_ms).map(|(who, _)| who.clone())
+        {
+            self.replicas.remove(&oldest);
+        }
+    }
+
+    /// Removes the positions that `is_gone` names, also for [`Positions::take_over`]. Returns how many there were.
+    fn remove(&mut self, is_gone: impl Fn(&Who) -> bool) -> usize {
+        let before = self.replicas.len();
+        let removed = &mut self.removed;
+        self.replicas.retain(|who, position| {
+            let goes = is_gone(who);
+            if goes {
+                removed.insert(who.clone(), position.since_ms);
+            }
+            !goes
+        });
+        while removed.len() > MAX_REPLICAS {
+            removed.pop_first();
+        }
+        before - self.replicas.len()
+    }
+}
+
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Positions(Mutex<BTreeMap<(Box<str>, u32), Position>>);
+pub(crate) struct Positions(Mutex<Known>);
 
 impl Positions {
-    fn known(&self) -> MutexGuard<'_, BTreeMap<(Box<str>, u32), Position>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -44,7 +82,7 @@ impl Positions {
     /// # Errors
     /// It read at another one last: that one's address.
     pub(crate) fn may_go_on(&self, user: &str, server_id: u32, identity: &str) -> Result<(), Box<str>> {
-        match self.known().get_mut(&(user.into(), server_id)).filter(|position| *position.identity != *identity) {
+        match self.known().replicas.get_mut(&(user.into(), server_id)).filter(|position| *position.identity != *identity) {
             None => Ok(()),
             Some(position) => {
                 position.refused += 1;
@@ -55,38 +93,35 @@ impl Positions {
 
     /// A replica reads there from here on.
     pub(crate) fn reads(&self, position: Position) {
-        let mut known = self.known();
-        known.insert((position.user.clone(), position.server_id), position);
-        if known.len() > MAX_REPLICAS
-            && let Some(oldest) = known.iter().min_by_key(|(_, position)| position.since_ms).map(|(who, _)| who.clone())
-        {
-            known.remove(&oldest);
-        }
+        self.known().reads(position);
     }
 
     pub(crate) fn goes_by_gtid(&self, user: &str, server_id: u32) {
-        self.known().remove(&(user.into(), server_id));
+        self.known().remove(|(name, id)| **name == *user && *id == server_id);
     }
 
     /// Forgets where replicas with this `server_id` read. Returns how many there were.
     pub(crate) fn forget(&self, server_id: u32) -> usize {
-        let mut known = self.known();
-        let before = known.len();
-        known.retain(|(_, id), _| *id != server_id);
-        before - known.len()
+        self.known().remove(|(_, id)| *id == server_id)
     }
 
     /// All of them, by user and `server_id`.
     pub(crate) fn all(&self) -> Vec<Position> {
-        self.known().values().cloned().collect()
+        self.known().replicas.values().cloned().collect()
     }
 
-    /// Takes over what another process remembers, where it is newer.
+    /// Takes over all that another process remembers, where it is newer. What was removed here stays so until the replica begins there again.
     pub(crate) fn take_over(&self, all: Vec<Position>) {
+        let mut known = self.known();
+        let known = &mut *known;
+        let there: BTreeSet<Who> = all.iter().map(|position| (position.user.clone(), position.server_id)).collect();
+        known.removed.retain(|who, _| there.contains(who));
         for position in all {
             let who = (position.user.clone(), position.server_id);
-            if self.known().get(&who).is_none_or(|known| known.since_ms < position.since_ms) {
-                self.reads(position);
+            let is_newer = |since_ms: u64| since_ms < position.since_ms;
+            let here = known.replicas.get(&who).map(|known| known.since_ms);
+            if here.is_none_or(is_newer) && known.removed.get(&who).copied().is_none_or(is_newer) {
+                known.reads(position);
             }
         }
     }
@@ -134,5 +169,21 @@ mod tests {
         assert_eq!(positions.all(), [position(7, "b", 5), position(8, "a", 4)]);
         positions.take_over(vec![position(7, "a", 6)]);
         assert_eq!(positions.may_go_on("repl", 7, "b"), Err("a".into()));
+    }
+
+    #[test]
+    fn what_was_removed_does_not_come_back_from_the_other_process() {
+        let positions = Positions::default();
+        let all = || vec![position(7, "a", 4), position(8, "a", 4), position(9, "a", 4)];
+        positions.take_over(all());
+        assert_eq!(positions.forget(7), 1);
+        positions.goes_by_gtid("repl", 8);
+        positions.take_over(all());
+        assert_eq!(positions.all(), [position(9, "a", 4)]);
+        positions.take_over(vec![position(7, "b", 5), position(9, "a", 4)]);
+        assert_eq!(positions.all(), [position(7, "b", 5), position(9, "a", 4)], "it began there again");
+        assert_eq!(positions.forget(7), 1);
+        positions.take_over(Vec::new());
+        assert!(positions.known().removed.is_empty(), "the other process has ended");
     }
 }
