@@ -640,6 +640,28 @@ fn what_passes_unread_goes_along() {
     assert!(busy.into_iter().all(|client| client.join().unwrap() > 0));
 }
 
+/// Idle connections move, however many there are, and if no client is connected too.
+#[test]
+fn servers_see_no_reconnects() {
+    let server = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
+    let builder = Tidegate::builder().backend(0, &server).app_user().variable("threads", 2);
+    let mut proxy = builder.variable("free_connections_pct", 100).variable("monitor_enabled", false).start().unwrap();
+    let mut clients: Vec<_> = (0..100).map(|_| proxy.connect_app().unwrap()).collect();
+    for sql in ["BEGIN", "SELECT 1", "COMMIT"] {
+        clients.iter_mut().for_each(|client| drop(client.run(sql).unwrap()));
+    }
+    drop(clients);
+    let clients = "SELECT variable_value FROM stats_mysql_global WHERE variable_name = 'Client_Connections_connected'";
+    let left = || scalar(&mut proxy.admin().unwrap(), clients);
+    wait::until("the clients to be gone", LIMIT, || (left() == "0").then_some(())).unwrap();
+    let mut root = server.root().unwrap();
+    let mut open = || root.run("SELECT id FROM information_schema.processlist WHERE user = 'app' ORDER BY id").unwrap().table().unwrap();
+    let before = open();
+    assert!(before.len() > 50, "{} connections", before.len());
+    proxy.upgrade(None).unwrap();
+    assert_eq!(open(), before);
+}
+
 #[test]
 fn what_was_counted_goes_on() {
     let server = server(Flavor::Mariadb);

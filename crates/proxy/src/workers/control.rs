@@ -132,6 +132,11 @@ impl Control {
         self.shared.own_connections()
     }
 
+    /// Whether this process has a connection to a server, idle or not. The monitor's do not count.
+    pub fn has_connections(&self) -> bool {
+        !self.shared.own_connections().0.is_empty()
+    }
+
     /// The process that takes this one's place has these connections: they count towards limits here.
     pub fn count_connections_elsewhere(&self, connections: &Connections) {
         self.shared.count_connections_elsewhere(connections);

@@ -189,6 +189,7 @@ impl Successor {
         });
         let mut look = tokio::time::interval(Duration::from_millis(5));
         let mut count = tokio::time::interval_at(tokio::time::Instant::now() + COUNT_AGAIN, COUNT_AGAIN);
+        let mut at_rest: Option<Instant> = None;
         loop {
             tokio::select! {
                 _ = look.tick() => {}
@@ -205,7 +206,11 @@ impl Successor {
                 State::Stops => break,
                 State::Serves => {}
             }
-            if (proxy.clients() == 0 && board.running().is_empty()) || began.elapsed() >= limit {
+            let is_at_rest = proxy.clients() == 0 && board.running().is_empty();
+            at_rest = at_rest.filter(|_| is_at_rest).or_else(|| is_at_rest.then(Instant::now));
+            // Idle connections that are left are closed.
+            let is_over = at_rest.is_some_and(|since| !control.has_connections() || since.elapsed() >= IDLE_WITHIN);
+            if is_over || began.elapsed() >= limit {
                 break;
             }
             if longest(&pending) > ANSWER_WITHIN {
@@ -238,6 +243,9 @@ fn hand_counts(control: &Control, outlet: &Mutex<Outlet>) -> std::io::Result<()>
 
 /// Time between two reports of this process's remaining sessions.
 const COUNT_AGAIN: Duration = Duration::from_millis(200);
+
+/// How long idle connections may take to move after the last session.
+const IDLE_WITHIN: Duration = Duration::from_secs(1);
 
 /// Longest that the other process takes to say whether it has a session, before it is taken for hung.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
