@@ -30,14 +30,14 @@ const MOST: usize = 32;
 /// What is known of the routines that a statement runs.
 enum Verdict {
     /// They may have left this.
-    Known(Left),
+    Known(LeftByCode),
     /// This one's body was not read, or too long ago.
     Unread(Routine),
 }
 
 /// What routines may have left.
 #[derive(Clone, Copy, Default)]
-struct Left {
+struct LeftByCode {
     /// State that servers do not tell of.
     state: bool,
     /// The same, and perhaps a role.
@@ -47,13 +47,13 @@ struct Left {
     defines: bool,
 }
 
-impl Backends {
-    fn note_left(&mut self, left: Left, analysis: &Analysis) {
-        if left.defines {
-            self.worker.shared.anything_was_defined();
+impl LeftByCode {
+    fn note(self, at: &mut Backends, analysis: &Analysis) {
+        if self.defines {
+            at.worker.shared.anything_was_defined();
         }
-        if left.state || left.role {
-            self.pin_unknown(left.role, analysis);
+        if self.state || self.role {
+            at.pin_unknown(self.role, analysis);
         }
     }
 }
@@ -123,7 +123,7 @@ impl Effects<'_> {
         let defined = self.facts.routines_defined;
         let verdict = self.door().judge(&calls, &[], defined);
         match verdict {
-            Verdict::Known(left) => self.at.note_left(left, analysis),
+            Verdict::Known(left) => left.note(self.at, analysis),
             // What is pinned so is never asked.
             Verdict::Unread(_) if self.at.pins.set().contains(PinReason::SessionState) => {}
             Verdict::Unread(_) => {
@@ -170,7 +170,7 @@ impl ServerDoor<'_> {
             }
         };
         match verdict {
-            Verdict::Known(left) => self.at.note_left(left, analysis),
+            Verdict::Known(left) => left.note(self.at, analysis),
             Verdict::Unread(_) => self.at.pin_unknown(false, analysis),
         }
         self.at.pins.stored_code_judged();
@@ -183,14 +183,14 @@ impl ServerDoor<'_> {
     fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: u32) -> Verdict {
         let at = &*self.at;
         let Some(info) = at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
-            return Verdict::Known(Left { state: true, ..Left::default() });
+            return Verdict::Known(LeftByCode { state: true, ..LeftByCode::default() });
         };
         let (epoch, now_ms) = (at.worker.shared.ddl_epoch.load(Ordering::Acquire), at.worker.clock.now_ms());
         let max_age_ms = at.worker.snapshot().vars.prepared_metadata_max_age;
         let (memory, place) = (at.worker.memory.borrow(), at.place(&info));
         let mariadb = info.flavor == Flavor::MariaDb;
         let mut all = calls.to_vec();
-        let (mut next, mut left) = (0, Left::default());
+        let (mut next, mut left) = (0, LeftByCode::default());
         while let Some(StoredCall { routine, may_be_missing, has_failed, is_bare }) = all.get(next).cloned() {
             next += 1;
             let just_read = fresh.iter().find(|(read, _)| *read == routine).map(|(_, body)| body);

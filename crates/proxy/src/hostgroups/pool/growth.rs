@@ -631,7 +631,8 @@ mod tests {
     async fn a_login_that_one_server_refuses_is_tried_on_the_others() {
         let denied = || ServerError { code: codes::ACCESS_DENIED, sqlstate: *b"28000", message: b"Access denied".to_vec() };
         // Each error, and how many sessions wait when one server of two has answered with it, and when both have.
-        let cases: [(&str, fn(ServerError) -> ConnectError, [usize; 2]); 3] = [
+        type Made = fn(ServerError) -> ConnectError;
+        let cases: [(&str, Made, [usize; 2]); 3] = [
             ("refused", ConnectError::Login, [1, 0]),
             ("impossible", |e| ConnectError::Impossible(e.to_string()), [1, 0]),
             ("no password is known", |e| ConnectError::NoSecret(e.to_string()), [0, 0]),
