@@ -58,7 +58,7 @@ pub(crate) struct OrderTicket {
     place: Place,
     /// Nobody waits for it any more.
     is_passed: bool,
-    /// Statements of open transactions need not wait for anything while it runs.
+    /// Statements of transactions with locks need not wait for anything while it runs.
     is_stuck: bool,
 }
 
@@ -66,6 +66,11 @@ impl OrderTicket {
     /// Whether a write of another session ran beside it at the original, or runs beside it out of order.
     pub(crate) fn is_raced(&self) -> bool {
         self.place.is_raced
+    }
+
+    /// Whether it may take or release locks.
+    pub(crate) fn is_write(&self) -> bool {
+        self.place.is_write()
     }
 
     /// Waits until it may start.
@@ -95,7 +100,7 @@ impl OrderTicket {
     }
 
     /// It still waits for a lock. The transaction that holds the lock may wait for what stands behind this statement in its session, so until
-    /// this one ends, statements of open transactions may start out of order.
+    /// this one ends, statements of transactions with locks may start out of order.
     pub(crate) fn stick(&mut self) {
         if self.place.is_write() && !std::mem::replace(&mut self.is_stuck, true) {
             self.copying.run.overtaken.fetch_add(u64::from(!self.is_passed), Ordering::Relaxed);

@@ -89,6 +89,8 @@ pub(crate) struct Player {
     prepared: HashMap<u32, ShadowStatement>,
     /// A write of another session ran beside a statement of the open transaction.
     is_raced: bool,
+    /// A statement of the open transaction may have taken locks.
+    has_locks: bool,
     /// It is to be brought to the session's state before its next command; with LAST_INSERT_ID(), where that is known.
     opens: Option<Option<u64>>,
     opening: Option<Opening>,
@@ -117,6 +119,7 @@ impl Player {
             backend: None,
             prepared: HashMap::new(),
             is_raced: false,
+            has_locks: false,
             opens: None,
             opening: None,
             early: None,
@@ -353,12 +356,13 @@ impl Player {
                 self.open_early(permit);
             }
         }
-        let is_open = self.is_in_transaction();
+        // A transaction without locks holds nobody up, and keeps the order.
+        let may_hold_up = self.has_locks && self.is_in_transaction();
         loop {
             tokio::select! {
                 biased;
                 () = ticket.turn() => break,
-                () = copying.is_stuck(), if is_open => {
+                () = copying.is_stuck(), if may_hold_up => {
                     ticket.overtake();
                     break;
                 }

@@ -26,7 +26,7 @@ use wire::reply::ReplyKind;
 /// Attempts of a statement that ended by a lock, and left nothing of itself.
 const ATTEMPTS: u32 = 6;
 /// How long a write may run on the shadow, beside four times the original's time, until the others pass it; and so long again, until
-/// statements of open transactions no longer keep the order.
+/// statements of transactions with locks no longer keep the order.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Player {
@@ -84,6 +84,7 @@ impl Player {
                 }
             };
             self.is_raced |= ticket.as_ref().is_some_and(OrderTicket::is_raced);
+            self.has_locks = self.is_in_transaction() && (was_open && self.has_locks || ticket.as_ref().is_some_and(OrderTicket::is_write));
             match heard {
                 Ok(Ok(Some(heard))) => {
                     let is_by_lock = heard.answer.error.is_some_and(rehearsal::is_of_locks);
