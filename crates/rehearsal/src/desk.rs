@@ -38,10 +38,12 @@ pub enum Skip {
     Elsewhere,
     /// It is about the server, accounts, other sessions or locks by name (mode `all`).
     LeftOut,
+    /// It may read, but its text does not show what (mode `reads`): [`crate::Reads::Perhaps`].
+    Hidden,
 }
 
 /// All of them, in the order of their numbers.
-pub const SKIPS: [Skip; 11] = [
+pub const SKIPS: [Skip; 12] = [
     Skip::Transaction,
     Skip::PinnedState,
     Skip::SessionFact,
@@ -53,6 +55,7 @@ pub const SKIPS: [Skip; 11] = [
     Skip::Incomplete,
     Skip::Elsewhere,
     Skip::LeftOut,
+    Skip::Hidden,
 ];
 
 impl Skip {
@@ -70,6 +73,7 @@ impl Skip {
             Self::Incomplete => "session incomplete",
             Self::Elsewhere => "other hostgroup",
             Self::LeftOut => "left out",
+            Self::Hidden => "EXECUTE or CALL",
         }
     }
 }

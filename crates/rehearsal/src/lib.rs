@@ -23,5 +23,5 @@ pub use judge::{
 pub use plan::{Likeness, QueryPlan};
 pub use repeat::{Repeat, is_of_read_only, is_of_rows};
 pub use spread::Spread;
-pub use statement::{Traits, traits};
+pub use statement::{Reads, Traits, traits};
 pub use tally::{Compared, MAX_DIGESTS, MAX_PLANS, OfDigest, Opinion, PlanPair, Sample, Tally};

@@ -1,6 +1,51 @@
-//! What a statement's text says of its answer: whether rows have an order, and whether servers may answer differently.
+//! What a statement's text says of its answer: whether it reads, whether rows have an order, and whether servers may answer differently.
 
-use sql::{LexMode, Lexer, Token, TokenKind};
+use sql::{Analysis, Facts, Kind, LexMode, Lexer, Token, TokenKind};
+
+/// Facts of a SELECT or DO that does more than read. One that calls stored functions counts: an operator must know that it was not compared.
+const NO_READ: Facts =
+    Facts::LOCKING_READ.union(Facts::INTO_FILE).union(Facts::GET_LOCK).union(Facts::RELEASE_LOCK).union(Facts::USER_VARIABLE_ASSIGN);
+
+/// What a statement is for a rehearsal in mode `reads`. [`Reads::Plainly`] and [`Reads::Perhaps`] count in the coverage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// A SELECT that only reads, as far as its text says.
+    Plainly,
+    /// It may read, but its text does not show what: EXECUTE, CALL and the like. It is never compared.
+    Perhaps,
+    /// It writes, locks, or is about the session or the server.
+    No,
+}
+
+impl Reads {
+    /// Of a statement with this analysis. Of several in one text, each is looked at.
+    pub fn of(sql: &[u8], mode: LexMode, analysis: &Analysis) -> Self {
+        if !analysis.facts.contains(Facts::MULTI) {
+            return Self::of_one(sql, mode, analysis);
+        }
+        let reads = |statement: &[u8]| Self::of_one(statement, mode, &sql::analyze(statement, mode)) != Self::No;
+        if sql::split(sql, mode).any(reads) { Self::Perhaps } else { Self::No }
+    }
+
+    fn of_one(sql: &[u8], mode: LexMode, analysis: &Analysis) -> Self {
+        let body = if analysis.kind == Kind::SetStatement { sql::set_statement_body(sql, mode) } else { None };
+        match body.map(|body| Self::of_kind(&sql::analyze(body, mode))) {
+            Some(Self::No) => Self::No,
+            Some(_) => Self::Perhaps,
+            None => Self::of_kind(analysis),
+        }
+    }
+
+    fn of_kind(analysis: &Analysis) -> Self {
+        let does_more = analysis.facts.intersects(NO_READ);
+        match analysis.kind {
+            Kind::Select if !does_more => Self::Plainly,
+            Kind::Do if !does_more => Self::Perhaps,
+            Kind::Execute | Kind::Call | Kind::Compound | Kind::SetStatement | Kind::Handler => Self::Perhaps,
+            _ => Self::No,
+        }
+    }
+}
 
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,6 +204,36 @@ mod tests {
         ] {
             let found = traits(text.as_bytes(), LexMode::default());
             assert_eq!((found.is_ordered, found.is_limited, found.noise.is_some()), (is_ordered, is_limited, is_noisy), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_may_read_is_known() {
+        for (text, expected) in [
+            ("SELECT a FROM t", Reads::Plainly),
+            ("SELECT own(a) FROM t", Reads::Plainly),
+            ("SELECT a FROM t FOR UPDATE", Reads::No),
+            ("SELECT @a := 1", Reads::No),
+            ("EXECUTE s USING @a", Reads::Perhaps),
+            ("EXECUTE IMMEDIATE ?", Reads::Perhaps),
+            ("CALL p(@a)", Reads::Perhaps),
+            ("DO own(1)", Reads::Perhaps),
+            ("DO RELEASE_LOCK('a')", Reads::No),
+            ("SET STATEMENT max_statement_time=1 FOR SELECT a FROM t", Reads::Perhaps),
+            ("SET STATEMENT max_statement_time=1 FOR DELETE FROM t", Reads::No),
+            ("BEGIN NOT ATOMIC SELECT 1; END", Reads::Perhaps),
+            ("HANDLER t READ FIRST", Reads::Perhaps),
+            ("SELECT 1; SELECT 2", Reads::Perhaps),
+            ("UPDATE t SET a = 1; SELECT ROW_COUNT()", Reads::Perhaps),
+            ("UPDATE t SET a = 1; COMMIT", Reads::No),
+            ("PREPARE s FROM 'SELECT 1'", Reads::No),
+            ("INSERT INTO t SELECT a FROM u", Reads::No),
+            ("SET NAMES utf8mb4", Reads::No),
+            ("BEGIN", Reads::No),
+            ("SHOW TABLES", Reads::No),
+        ] {
+            let mode = LexMode::default();
+            assert_eq!(Reads::of(text.as_bytes(), mode, &sql::analyze(text.as_bytes(), mode)), expected, "{text}");
         }
     }
 

@@ -6,7 +6,7 @@ use super::route::TextCommand;
 use super::route::is_plain_read;
 use crate::mirror::MAX_TEXT;
 use crate::shadow::{Repeated, Shadow};
-use rehearsal::Skip;
+use rehearsal::{Reads, Skip};
 use session_state::pins::{self, PinReason, PinSet};
 use session_state::state::Text;
 use sql::Facts;
@@ -103,7 +103,13 @@ impl Session {
         let Some((text, id)) = self.copied_text(statement) else { return Ok(None) };
         let (prepared, schema) = (id.and_then(|id| self.statements.get(id)), self.schema_of(statement));
         let is_meant = self.at.hostgroup() == plan.source && plan.is_for_schema(schema.map_or(&[][..], |schema| schema));
-        if !is_meant || !is_plain_read(&self.wants, &self.at, text, analysis) {
+        if !is_meant {
+            return Ok(None);
+        }
+        if Reads::of(text, self.wants.lex, analysis) == Reads::Perhaps {
+            return Err(Skip::Hidden);
+        }
+        if !is_plain_read(&self.wants, &self.at, text, analysis) {
             return Ok(None);
         }
         let is_plain = match statement.form {
@@ -188,7 +194,12 @@ mod tests {
             ("SELECT unknown_function(a) FROM t", Ok(None)),
             ("SELECT GET_LOCK('a', 1)", Ok(None)),
             ("SELECT @a := 1", Ok(None)),
-            ("SELECT 1; SELECT 2", Ok(None)),
+            ("SELECT 1; SELECT 2", Err(Skip::Hidden)),
+            ("UPDATE t SET a = 1; COMMIT", Ok(None)),
+            ("EXECUTE s USING @a", Err(Skip::Hidden)),
+            ("EXECUTE IMMEDIATE 'SELECT 1'", Err(Skip::Hidden)),
+            ("CALL p()", Err(Skip::Hidden)),
+            ("DO own_function()", Err(Skip::Hidden)),
             ("SHOW TABLES", Ok(None)),
             ("SELECT a FROM t WHERE id = LAST_INSERT_ID()", Err(Skip::SessionFact)),
             ("SELECT FOUND_ROWS()", Err(Skip::SessionFact)),

@@ -7,7 +7,7 @@ use model::snapshot::RehearsalMode;
 use model::stats::MetricKind::{Counter, Gauge};
 use model::stats::{Metric, MetricKind, Reading, Sample, StatsSchema, StatsTable, Value, stat, stat_null};
 use rehearsal::verdict::{About, Coverage, Limits, Ran, coverage, page, verdict};
-use rehearsal::{CLASSES, Class, GIVE_UPS, OfDigest, PLAN_ENDS, Run, SKIPS, Tally, Weight};
+use rehearsal::{CLASSES, Class, GIVE_UPS, OfDigest, PLAN_ENDS, Reads, Run, SKIPS, Tally, Weight};
 use sql::{Facts, Kind, LexMode};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -140,10 +140,6 @@ pub(super) const TABLES: &[Table] = &[
     },
 ];
 
-/// Facts of a SELECT that does more than read. One that calls stored functions counts: an operator must know that it was not compared.
-const NO_READ: Facts =
-    Facts::LOCKING_READ.union(Facts::INTO_FILE).union(Facts::GET_LOCK).union(Facts::RELEASE_LOCK).union(Facts::USER_VARIABLE_ASSIGN);
-
 /// Facts of statements that mode `all` leaves out.
 const LEFT_OUT: Facts = Facts::INTO_FILE.union(Facts::GET_LOCK).union(Facts::RELEASE_LOCK);
 
@@ -262,7 +258,7 @@ fn reads(stats: &ProxyStats, run: &Run) -> Vec<Ran> {
     for (key, sums, _) in of_hostgroup {
         let analysis = sql::analyze(&key.digest.text, LexMode::default());
         let is_compared = match run.plan.mode {
-            RehearsalMode::Reads => analysis.kind == Kind::Select && !analysis.facts.intersects(NO_READ),
+            RehearsalMode::Reads => Reads::of(&key.digest.text, LexMode::default(), &analysis) != Reads::No,
             RehearsalMode::All => {
                 let is_of_data = matches!(analysis.kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
                 is_of_data && !analysis.facts.intersects(LEFT_OUT)

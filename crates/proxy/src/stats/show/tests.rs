@@ -10,6 +10,7 @@ use meter::digest_table::Sums;
 use meter::{Ended, error_key};
 use model::stats::{StatsSchema, StatsSource};
 use model::{Config, HostgroupId, Snapshot};
+use rehearsal::{Class, Compared, Run};
 use session_state::class::LaneKey;
 use sql::LexMode;
 use std::collections::{BTreeMap, HashSet};
@@ -135,6 +136,45 @@ fn digests_of_all_workers_add_up_and_reset_begins_anew() {
     assert!(bed.rows("stats_mysql_query_digest", Reading::Keep).is_empty());
     bed.run(1, "SELECT 1", 1);
     assert_eq!(bed.columns("stats_mysql_query_digest", &["count_star"]), [["1"]]);
+}
+
+/// A rehearsal of hostgroup 1 that begins now.
+fn rehearsal(bed: &Bed, seconds: Option<u64>) -> Arc<Run> {
+    let row = "mysql_rehearsals = ( { name=\"new\", source_hostgroup=1, shadow_hostgroup=2, percent=100 } )";
+    let (config, _): (Config, _) = model::parse(row, "test.cnf").unwrap();
+    let plan = Arc::clone(&Snapshot::compile(&config).unwrap().rehearsals[0]);
+    let now_ms = bed.shared.clock.now_ms();
+    bed.shared.rehearsals.start(Run::new(plan, Default::default(), (now_ms, 0), seconds), now_ms).unwrap()
+}
+
+/// Equal answers to a statement.
+fn compared(bed: &Bed, run: &Run, sql: &'static str, count: u64) {
+    let digest = ask(&bed.shared, 0, move |worker| {
+        let analysis = sql::analyze_with(sql.as_bytes(), LexMode::default(), worker.meter.grouping());
+        worker.digest(sql.as_bytes(), LexMode::default(), &analysis).hash
+    });
+    let (digest, text) = (digest.unwrap(), sql.as_bytes());
+    for _ in 0..count {
+        run.findings().tally.add(&Compared { digest, text, class: Class::Same, ignored: None, is_rechecked: false, times_us: [10, 10] });
+    }
+}
+
+#[test]
+fn statements_that_may_read_count_in_the_coverage() {
+    let bed = Bed::new();
+    let run = rehearsal(&bed, None);
+    (0..30).for_each(|_| bed.run(0, "SELECT a FROM t", 96));
+    compared(&bed, &run, "SELECT a FROM t", 30);
+    for (sql, time_us, expected) in [
+        ("INSERT INTO t VALUES (1)", 9_000, ["100.0", "SAFE"]),
+        ("EXECUTE s USING @a", 120, ["96.0", "SAFE"]),
+        ("CALL p()", 2_880, ["49.0", "NOT ENOUGH"]),
+    ] {
+        bed.run(1, sql, time_us);
+        assert_eq!(bed.columns("stats_tidegate_rehearsals", &["coverage_percent", "verdict"]), [expected], "{sql}");
+    }
+    let page = rehearsal_page(&bed.stats, "new").unwrap();
+    assert!(page.iter().any(|(part, text)| *part == "unseen" && text.ends_with("CALL p()")), "{page:?}");
 }
 
 #[test]
