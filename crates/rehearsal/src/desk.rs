@@ -2,6 +2,7 @@
 //!
 //! A worker reads two atomics for each statement while nothing is rehearsed. INVARIANT: a run counts whatever it left out, with the reason.
 
+use crate::before::Before;
 use crate::judge::Class;
 use crate::tally::Tally;
 use arc_swap::ArcSwap;
@@ -190,6 +191,8 @@ pub struct Run {
     pub original: ServerName,
     /// The shadow's server.
     pub shadow: ServerName,
+    /// What had run on the original before.
+    pub before: Before,
     /// Sessions that take or took part.
     pub sessions: AtomicU64,
     /// Statements that were queued.
@@ -225,6 +228,7 @@ impl Run {
             stopped_ms: AtomicU64::new(0),
             original,
             shadow,
+            before: Before::default(),
             sessions: AtomicU64::new(0),
             statements: AtomicU64::new(0),
             warming: AtomicU64::new(0),
@@ -240,6 +244,11 @@ impl Run {
             planned: Default::default(),
             findings: Mutex::default(),
         }
+    }
+
+    /// The same; this had run on the original before.
+    pub fn with_before(self, before: Before) -> Self {
+        Self { before, ..self }
     }
 
     /// When it ended (process clock, ms), if it did.

@@ -5,6 +5,7 @@
 //! randomness.
 
 mod answer;
+mod before;
 mod desk;
 mod judge;
 mod plan;
@@ -16,6 +17,7 @@ mod value;
 pub mod verdict;
 
 pub use answer::{Answer, AnswerReader, Columns, Form, MAX_ROW, RowHashes};
+pub use before::Before;
 pub use desk::{Desk, Findings, GIVE_UPS, GaveUp, PLAN_ENDS, PlanEnd, PlanTurn, Run, SKIPS, ServerName, Skip};
 pub use judge::{
     CLASSES, Class, Excuses, Finding, Round, Weight, compare, ignored, is_of_locks, judge_once, left_out, recheck, refuses_stale_writes,

@@ -5,7 +5,7 @@ use crate::spread::Spread;
 use crate::tally::{MAX_DIGESTS, OfDigest, Tally};
 use std::fmt;
 
-/// Share of the time on the server, in percent, that compared digests must have had.
+/// Share of the statement time, in percent, that compared digests must have had.
 const ENOUGH_PERCENT: f64 = 95.0;
 /// Comparisons of a digest that are enough, however often it runs.
 const ENOUGH_RUNS: u64 = 30;
@@ -34,14 +34,14 @@ pub struct Ran {
     pub text: String,
     /// How often it ran.
     pub count: u64,
-    /// How long in all, us.
+    /// How long in all, us, as the statistics have it: waits in the proxy are part of it.
     pub sum_us: u64,
 }
 
 /// How much of what runs was compared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Coverage {
-    /// Share of the time on the server, in percent; 0 where nothing took time.
+    /// Share of the statement time, in percent; 0 where nothing took time.
     pub percent: f64,
     /// Digests that were compared often enough.
     pub covered: usize,
@@ -187,7 +187,7 @@ fn missing(tally: &Tally, coverage: &Coverage) -> Vec<String> {
         reasons.push(format!("coverage: {why}"));
     } else if coverage.percent < ENOUGH_PERCENT {
         reasons.push(format!(
-            "coverage: compared digests had {:.1} % of the time on the server, and {ENOUGH_PERCENT} % are needed; {} not compared enough",
+            "coverage: compared digests had {:.1} % of the statement time, and {ENOUGH_PERCENT} % are needed; {} not compared enough",
             coverage.percent,
             counted(coverage.unseen.len() as u64, "digest")
         ));
@@ -230,9 +230,7 @@ pub fn page(about: &About, tally: &Tally, coverage: &Coverage, limits: Limits) -
 fn covered(coverage: &Coverage) -> String {
     let digests = coverage.covered + coverage.unseen.len();
     let (percent, covered, unseen) = (coverage.percent, coverage.covered, coverage.unseen.len());
-    format!(
-        "{percent:.1} % of the time on the server ran as digests that were compared ({covered} of {digests}); {unseen} unseen or too rare"
-    )
+    format!("{percent:.1} % of the statement time ran as digests that were compared ({covered} of {digests}); {unseen} unseen or too rare")
 }
 
 fn classes(tally: &Tally) -> String {

@@ -129,7 +129,7 @@ fn the_page_says_it_all() {
     let text: Vec<String> = lines.iter().map(|(what, line)| format!("{what}: {line}")).collect();
     assert_eq!(text[0..3], ["rehearsal: upgrade: a against b", "verdict: NOT SAFE", "reason: error_new: 1 digest, 3 times"]);
     for expected in [
-        "coverage: 90.0 % of the time on the server ran as digests that were compared (1 of 2); 1 unseen or too rare",
+        "coverage: 90.0 % of the statement time ran as digests that were compared (1 of 2); 1 unseen or too rare",
         "unseen: 0x0000000000000009 SELECT 9",
         "sessions: 3 sessions",
         "differs: error_new: 3 times in 0x0000000000000002 SELECT 2 FROM t GROUP BY a",

@@ -93,7 +93,7 @@ function Run({ run, row, found, plans }: { run: Rec; row: Rec | undefined; found
       <p class="reason">{run.original} against {run.shadow}</p>
       {run.reasons && <p class="verdicts">{run.reasons}</p>}
       {run.error && <div class="banner warn"><b>Last error of the rehearsal:</b> {run.error}</div>}
-      <label class="meterline" for={`coverage-${name}`}>Coverage: {coverage.toFixed(1)} % of the time on the server ran as digests that were compared; 95 % are needed</label>
+      <label class="meterline" for={`coverage-${name}`}>Coverage: {coverage.toFixed(1)} % of the statement time ran as digests that were compared; 95 % are needed</label>
       <meter id={`coverage-${name}`} min={0} max={100} low={95} optimum={100} value={coverage} />
       <dl class="facts">
         {[['compared', count(num(run.compared))], ['good', count(num(run.good))], ['bad', count(num(run.bad))], ['to look at', count(num(run.look))], ['noise', count(num(run.noise))], ['unchecked', count(num(run.unchecked))],

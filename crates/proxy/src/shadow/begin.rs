@@ -4,6 +4,7 @@
 
 use crate::copying::Copying;
 use crate::mirror::{self, Failure, Mirrored};
+use crate::stats::{ProxyStats, ran_before};
 use crate::workers::mailbox::Mail;
 use crate::workers::shared::Shared;
 use crate::workers::worker::Worker;
@@ -39,7 +40,8 @@ struct Probed {
 ///
 /// # Errors
 /// There is no such row, it runs already, or its servers cannot be used.
-pub(crate) fn begin(shared: &Arc<Shared>, name: &str, seconds: Option<u64>) -> Result<Rehearsed, String> {
+pub(crate) fn begin(stats: &Arc<ProxyStats>, name: &str, seconds: Option<u64>) -> Result<Rehearsed, String> {
+    let shared = &stats.shared;
     let snapshot = Arc::clone(&shared.in_force.load().snapshot);
     let plan = snapshot.rehearsals.iter().find(|row| *row.name == *name).ok_or_else(|| {
         format!("there is no rehearsal '{name}' at runtime: add it to mysql_rehearsals, then LOAD MYSQL QUERY RULES TO RUNTIME")
@@ -78,11 +80,13 @@ pub(crate) fn begin(shared: &Arc<Shared>, name: &str, seconds: Option<u64>) -> R
     let refused = probed.refused.len();
     let servers =
         [(original.join(", "), probed.original), (shadow, probed.shadow)].map(|(address, version)| ServerName { address, version });
-    let (shared, plan, mode) = (Arc::clone(shared), Arc::clone(plan), plan.mode);
+    let (stats, plan, mode) = (Arc::clone(stats), Arc::clone(plan), plan.mode);
     let (source, shadow) = (plan.source, plan.shadow);
     let start = move || {
+        let shared = &stats.shared;
         let now = (shared.clock.now_ms(), crate::workers::clock::unix_us() / 1_000_000);
-        let run = Run::new(plan, servers, now, seconds);
+        let before = ran_before(&stats, &plan);
+        let run = Run::new(plan, servers, now, seconds).with_before(before);
         note_refused(&run, probed.refused);
         // Under the desk's lock, so that sessions which see the run find its strands too.
         let run = shared.rehearsals.start_with(run, now.0, |run| {

@@ -27,7 +27,7 @@ pub(super) struct Baseline {
 
 /// What the data plane publishes. One for the process; called from any thread but a worker's.
 pub(crate) struct ProxyStats {
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     digests: Mutex<DigestTotals>,
     /// Digests that are being saved, until that has succeeded.
     saving: Mutex<Option<DigestTotals>>,

@@ -387,7 +387,7 @@ impl DataPlane for Control {
 
     fn rehearse(&self, order: &RehearsalOrder) -> Result<Rehearsed, String> {
         match order {
-            RehearsalOrder::Start { name, seconds } => shadow::begin(&self.shared, name, *seconds),
+            RehearsalOrder::Start { name, seconds } => shadow::begin(&self.stats, name, *seconds),
             RehearsalOrder::Stop { name } => {
                 let now_ms = self.shared.clock.now_ms();
                 let run = self.shared.rehearsals.stop(name, now_ms)?;

@@ -3,11 +3,11 @@
 use super::{Rows, Table};
 use crate::stats::{ProxyStats, collect};
 use meter::digest::shown;
-use model::snapshot::RehearsalMode;
+use model::snapshot::{Rehearsal, RehearsalMode};
 use model::stats::MetricKind::{Counter, Gauge};
 use model::stats::{Metric, MetricKind, Reading, Sample, StatsSchema, StatsTable, Value, stat, stat_null};
 use rehearsal::verdict::{About, Coverage, Limits, Ran, coverage, page, verdict};
-use rehearsal::{CLASSES, Class, GIVE_UPS, OfDigest, PLAN_ENDS, Reads, Run, SKIPS, Tally, Weight};
+use rehearsal::{Before, CLASSES, Class, GIVE_UPS, OfDigest, PLAN_ENDS, Reads, Run, SKIPS, Tally, Weight};
 use sql::{Facts, Kind, LexMode};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -159,7 +159,10 @@ impl JudgedRun {
             let findings = run.findings();
             (findings.tally.clone(), findings.error.clone(), findings.plan_error.clone())
         };
-        let coverage = Coverage { unknown: missing(run).or_else(|| forgotten(stats, run)), ..coverage(&tally, reads(stats, run)) };
+        let coverage = Coverage {
+            unknown: missing(run).or_else(|| forgotten(stats, run)),
+            ..coverage(&tally, run.before.since(reads(stats, &run.plan)))
+        };
         let limits = Limits { slow_factor: run.plan.slow_factor, total_growth: run.plan.total_growth };
         Self { run: Arc::clone(run), tally, error, plan_error, coverage, limits }
     }
@@ -249,15 +252,15 @@ fn forgotten(stats: &ProxyStats, run: &Run) -> Option<&'static str> {
 }
 
 /// Digests that are to be compared (mode `all`: writes too) and that the original's hostgroup has served, as far as statistics have them.
-fn reads(stats: &ProxyStats, run: &Run) -> Vec<Ran> {
+fn reads(stats: &ProxyStats, plan: &Rehearsal) -> Vec<Ran> {
     let mut totals = stats.digests();
     collect::drain_digests(&stats.shared, &mut totals);
     let mut all: HashMap<u64, Ran> = HashMap::new();
-    let is_meant = |user: &str, schema: &[u8]| run.plan.is_for_user(user) && run.plan.is_for_schema(schema);
-    let of_hostgroup = totals.rows().filter(|(key, ..)| key.hostgroup == i64::from(run.plan.source.0) && is_meant(&key.user, &key.schema));
+    let is_meant = |user: &str, schema: &[u8]| plan.is_for_user(user) && plan.is_for_schema(schema);
+    let of_hostgroup = totals.rows().filter(|(key, ..)| key.hostgroup == i64::from(plan.source.0) && is_meant(&key.user, &key.schema));
     for (key, sums, _) in of_hostgroup {
         let analysis = sql::analyze(&key.digest.text, LexMode::default());
-        let is_compared = match run.plan.mode {
+        let is_compared = match plan.mode {
             RehearsalMode::Reads => Reads::of(&key.digest.text, LexMode::default(), &analysis) != Reads::No,
             RehearsalMode::All => {
                 let is_of_data = matches!(analysis.kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
@@ -274,6 +277,11 @@ fn reads(stats: &ProxyStats, run: &Run) -> Vec<Ran> {
         ran.sum_us += sums.sum_us;
     }
     all.into_values().collect()
+}
+
+/// What has run so far of what a rehearsal by this plan is to compare.
+pub(crate) fn ran_before(stats: &ProxyStats, plan: &Rehearsal) -> Before {
+    Before::of(reads(stats, plan))
 }
 
 fn rehearsals(stats: &ProxyStats, _: Reading) -> Rows {
