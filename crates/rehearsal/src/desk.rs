@@ -5,11 +5,12 @@
 use crate::before::Before;
 use crate::judge::Class;
 use crate::tally::Tally;
+use crate::verdict::Coverage;
 use arc_swap::ArcSwap;
 use model::snapshot::{Rehearsal, RehearsalMode};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Most rounds of second questions of a rehearsal that are under way at a time: a slow read runs on the original as often at most.
 const MAX_ROUNDS: u64 = 2;
@@ -148,6 +149,28 @@ impl PlanEnd {
     }
 }
 
+/// What ended a rehearsal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// STOP REHEARSAL.
+    Stop,
+    /// Its seconds were over.
+    Time,
+    /// A LOAD without its active row.
+    Load,
+}
+
+impl Ending {
+    /// The name that the page and the log show.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stop => "STOP",
+            Self::Time => "time",
+            Self::Load => "LOAD",
+        }
+    }
+}
+
 /// A server, as the page names it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerName {
@@ -172,6 +195,8 @@ pub struct Findings {
     asked: (u64, u32),
     /// The second (process clock) from which on plans may be asked for again.
     plans_from_s: u64,
+    /// The rehearsal has ended, and the tally stays as it is.
+    is_closed: bool,
 }
 
 /// One rehearsal, from START to the next START.
@@ -187,6 +212,10 @@ pub struct Run {
     ends_at_ms: u64,
     /// When it was stopped: process clock, ms; 0 as long as it was not.
     stopped_ms: AtomicU64,
+    /// What stopped it.
+    stopped_by: OnceLock<Ending>,
+    /// Its coverage at the end.
+    coverage: OnceLock<Coverage>,
     /// The original's server.
     pub original: ServerName,
     /// The shadow's server.
@@ -226,6 +255,8 @@ impl Run {
             started_at: unix_s,
             ends_at_ms: seconds.map_or(u64::MAX, |seconds| now_ms.saturating_add(seconds.saturating_mul(1000))),
             stopped_ms: AtomicU64::new(0),
+            stopped_by: OnceLock::new(),
+            coverage: OnceLock::new(),
             original,
             shadow,
             before: Before::default(),
@@ -259,6 +290,29 @@ impl Run {
         }
     }
 
+    /// What ended it, if it has ended.
+    pub fn ending(&self, now_ms: u64) -> Option<Ending> {
+        self.ended_ms(now_ms).map(|_| self.stopped_by.get().copied().unwrap_or(Ending::Time))
+    }
+
+    /// The coverage with which it ended. The first caller after the end has it made from the tally, to which nothing is added any more:
+    /// neither later statements nor a reset of the statistics change the verdict.
+    pub fn settle(&self, make: impl FnOnce(&Tally) -> Coverage) -> &Coverage {
+        self.coverage.get_or_init(|| {
+            let tally = {
+                let mut findings = self.findings();
+                findings.is_closed = true;
+                findings.tally.clone()
+            };
+            make(&tally)
+        })
+    }
+
+    /// How long it is to run, s; None: until it is stopped.
+    pub fn planned_s(&self) -> Option<u64> {
+        (self.ends_at_ms != u64::MAX).then(|| self.ends_at_ms.saturating_sub(self.started_ms) / 1000)
+    }
+
     /// How long it ran, or has run so far, s.
     pub fn seconds(&self, now_ms: u64) -> u64 {
         self.ended_ms(now_ms).unwrap_or(now_ms).saturating_sub(self.started_ms) / 1000
@@ -269,9 +323,13 @@ impl Run {
         now_ms.saturating_sub(self.started_ms) < self.plan.warmup_ms
     }
 
-    fn stop(&self, now_ms: u64) {
-        // Which of two is first does not matter.
-        let _ = self.stopped_ms.compare_exchange(0, now_ms.clamp(1, self.ends_at_ms), Ordering::AcqRel, Ordering::Acquire);
+    /// Called under the desk's lock.
+    fn stop(&self, now_ms: u64, by: Ending) {
+        if self.ended_ms(now_ms).is_none() {
+            // First, so that a run that was stopped says by what.
+            let _ = self.stopped_by.set(by);
+            self.stopped_ms.store(now_ms.max(1), Ordering::Release);
+        }
     }
 
     /// Takes room for bytes that wait; false where the queue is full.
@@ -396,6 +454,11 @@ impl Run {
 }
 
 impl Findings {
+    /// The rehearsal has ended: nothing may be added to the tally.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Takes one of the second's questions to both servers.
     fn take_question(&mut self, now_ms: u64, most: u32) -> bool {
         if !self.has_question(now_ms, most) {
@@ -499,21 +562,24 @@ impl Desk {
         let runs = self.lock();
         let run = runs.get(name).filter(|run| run.ended_ms(now_ms).is_none());
         let run = Arc::clone(run.ok_or_else(|| format!("rehearsal '{name}' does not run"))?);
-        run.stop(now_ms);
+        run.stop(now_ms, Ending::Stop);
         self.publish(&runs, now_ms);
         Ok(run)
     }
 
-    /// Takes over the rows at runtime: a run without an active row ends, and one without a row is forgotten.
-    pub fn configure(&self, rows: &[Arc<Rehearsal>], now_ms: u64) {
+    /// Takes over the rows at runtime: a run without an active row ends, and one without a row is forgotten. Returns the runs without an
+    /// active row.
+    pub fn configure(&self, rows: &[Arc<Rehearsal>], now_ms: u64) -> Vec<Arc<Run>> {
         let mut runs = self.lock();
         if runs.is_empty() {
-            return;
+            return Vec::new();
         }
         let row = |name: &str| rows.iter().find(|row| *row.name == *name);
-        runs.values().filter(|run| !row(&run.plan.name).is_some_and(|row| row.is_active)).for_each(|run| run.stop(now_ms));
+        let ended: Vec<Arc<Run>> = runs.values().filter(|run| !row(&run.plan.name).is_some_and(|row| row.is_active)).cloned().collect();
+        ended.iter().for_each(|run| run.stop(now_ms, Ending::Load));
         runs.retain(|name, _| row(name).is_some());
         self.publish(&runs, now_ms);
+        ended
     }
 
     /// Some run has ended by itself.
@@ -565,12 +631,43 @@ mod tests {
     }
 
     #[test]
+    fn what_ended_a_rehearsal_is_known() {
+        let desk = Desk::default();
+        for (name, seconds) in [("a", None), ("b", Some(5)), ("c", Some(5)), ("d", None)] {
+            desk.start(run(name, "", 1000, seconds), 1000).unwrap();
+        }
+        desk.stop("a", 2000).unwrap();
+        desk.stop("c", 3000).unwrap();
+        let runs = desk.runs();
+        desk.configure(&[plan("a", ""), plan("c", "")], 7000);
+        assert_eq!(
+            runs.iter().map(|run| run.ending(8000)).collect::<Vec<_>>(),
+            [Some(Ending::Stop), Some(Ending::Time), Some(Ending::Stop), Some(Ending::Load)]
+        );
+        assert_eq!(
+            runs.iter().map(|run| (run.planned_s(), run.seconds(9000))).collect::<Vec<_>>(),
+            [(None, 1), (Some(5), 5), (Some(5), 2), (None, 6)]
+        );
+        assert_eq!(runs.iter().map(|run| run.ending(1500)).collect::<Vec<_>>()[1], None, "its time was not over");
+    }
+
+    #[test]
+    fn the_coverage_of_the_end_stands() {
+        let run = run("a", "", 0, Some(1));
+        let percent = |percent| run.settle(|_| Coverage { percent, ..Coverage::default() }).percent;
+        assert!(!run.findings().is_closed());
+        assert_eq!([percent(97.0), percent(12.0)], [97.0, 97.0]);
+        assert!(run.findings().is_closed());
+    }
+
+    #[test]
     fn a_load_ends_what_has_no_active_row() {
         let desk = Desk::default();
         for name in ["a", "b", "c"] {
             desk.start(run(name, "", 0, None), 0).unwrap();
         }
-        desk.configure(&[plan("a", ""), plan("b", ", active=0")], 10);
+        let ended = desk.configure(&[plan("a", ""), plan("b", ", active=0")], 10);
+        assert_eq!(ended.iter().map(|run| &*run.plan.name).collect::<Vec<_>>(), ["b", "c"]);
         assert_eq!(desk.active().iter().map(|run| &*run.plan.name).collect::<Vec<_>>(), ["a"]);
         assert_eq!(desk.runs().len(), 2);
     }

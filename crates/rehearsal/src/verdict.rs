@@ -51,6 +51,14 @@ pub struct Coverage {
     pub unknown: Option<&'static str>,
 }
 
+impl Coverage {
+    /// The same without the texts that no page shows.
+    pub fn in_short(mut self) -> Self {
+        self.unseen.iter_mut().skip(NAMED).for_each(|ran| ran.text = String::new());
+        self
+    }
+}
+
 /// What the verdict is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {

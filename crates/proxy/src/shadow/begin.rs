@@ -4,7 +4,7 @@
 
 use crate::copying::Copying;
 use crate::mirror::{self, Failure, Mirrored};
-use crate::stats::{ProxyStats, ran_before};
+use crate::stats::{ProxyStats, ran_before, settle_rehearsal};
 use crate::workers::mailbox::Mail;
 use crate::workers::shared::Shared;
 use crate::workers::worker::Worker;
@@ -24,6 +24,8 @@ use wire::flags::Capabilities;
 
 /// How long all logins may take.
 const WITHIN: Duration = Duration::from_secs(60);
+/// How late the end of a rehearsal by its time may be noticed.
+const NOTICED_WITHIN: Duration = Duration::from_secs(1);
 /// Most users that log in for a try.
 const MAX_USERS: usize = 100;
 /// utf8mb4_general_ci, which every server has.
@@ -85,6 +87,9 @@ pub(crate) fn begin(stats: &Arc<ProxyStats>, name: &str, seconds: Option<u64>) -
     let start = move || {
         let shared = &stats.shared;
         let now = (shared.clock.now_ms(), crate::workers::clock::unix_us() / 1_000_000);
+        if let Some(last) = shared.rehearsals.run(&plan.name) {
+            settle_rehearsal(&stats, &last);
+        }
         let before = ran_before(&stats, &plan);
         let run = Run::new(plan, servers, now, seconds).with_before(before);
         note_refused(&run, probed.refused);
@@ -94,6 +99,9 @@ pub(crate) fn begin(stats: &Arc<ProxyStats>, name: &str, seconds: Option<u64>) -
                 shared.copying.store(Some(Copying::new(Arc::clone(run))));
             }
         })?;
+        if seconds.is_some() {
+            settle_in_time(&stats, &run);
+        }
         let text = format!("rehearsal '{}' compares {} with {}", run.plan.name, shown(&run.original), shown(&run.shadow));
         let error = run.findings().error.clone();
         Ok(if refused == 0 { text } else { format!("{text}; WARNING: {refused} of the users cannot log in there: {error}") })
@@ -119,6 +127,23 @@ fn may_copy(shared: &Shared, plan: &Rehearsal, snapshot: &Snapshot) -> Result<()
     match snapshot.users.values().find(is_passed) {
         Some(user) => Err(format!("sessions of user '{}' have fast_forward=1 and cannot be copied", user.name)),
         None => Ok(()),
+    }
+}
+
+/// Has the verdict of a run settled when its time is over, also if nobody looks. Workers cannot ask each other for the statistics.
+fn settle_in_time(stats: &Arc<ProxyStats>, run: &Arc<Run>) {
+    let (stats, run) = (Arc::downgrade(stats), Arc::downgrade(run));
+    let wait = move || {
+        while let (Some(stats), Some(run)) = (stats.upgrade(), run.upgrade()) {
+            if settle_rehearsal(&stats, &run).is_some() {
+                return;
+            }
+            drop((stats, run));
+            std::thread::sleep(NOTICED_WITHIN);
+        }
+    };
+    if let Err(e) = std::thread::Builder::new().name("rehearsal".to_owned()).spawn(wait) {
+        tracing::warn!("the end of the rehearsal is noticed when somebody looks at it: cannot start a thread: {e}");
     }
 }
 

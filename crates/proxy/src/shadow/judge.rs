@@ -226,11 +226,14 @@ pub(super) struct Difference<'a> {
     pub heard: &'a Heard,
 }
 
-/// Counts a comparison that this row ignores, if there is one; and keeps a sample where one is wanted.
+/// Counts a comparison that this row ignores, if there is one; and keeps a sample where one is wanted. After the end nothing counts.
 pub(super) fn record(run: &Run, found: &Difference<'_>, class: Class, ignored: Option<&RehearsalIgnore>, is_rechecked: bool) {
     let times_us = [found.original.1, found.heard.time_us];
     let digest = found.digest;
     let mut findings = run.findings();
+    if findings.is_closed() {
+        return;
+    }
     findings.tally.add(&Compared { digest: digest.hash, text: &digest.text, class, ignored, is_rechecked, times_us });
     if ignored.is_none() && findings.tally.wants_sample(digest.hash, class, run.plan.samples) {
         let sample = sample(run, found, class);

@@ -11,5 +11,5 @@ mod show;
 mod source;
 
 pub use handed::Counts;
-pub(crate) use show::{ran_before, rehearsal_page};
+pub(crate) use show::{ran_before, rehearsal_page, settle_rehearsal};
 pub(crate) use source::ProxyStats;

@@ -10,7 +10,7 @@ use crate::net::stream::DetachedSocket;
 use crate::session::Offered;
 use crate::shadow;
 use crate::statements::explain;
-use crate::stats::{Counts, ProxyStats, rehearsal_page};
+use crate::stats::{Counts, ProxyStats, rehearsal_page, settle_rehearsal};
 use crate::takeover::hand_over_queue::OfferReply;
 use crate::takeover::inheritance::ProcessRecord;
 use crate::takeover::other_process::{Changes, Connections, Holdings, SendKill};
@@ -305,8 +305,11 @@ impl DataPlane for Control {
         self.shared.logs.configure(&snapshot.vars);
         self.shared.traces.configure(&snapshot.vars);
         self.shared.cache.configure(CacheSettings::of(&snapshot.vars), self.shared.clock.now_ms());
-        self.shared.rehearsals.configure(&snapshot.rehearsals, self.shared.clock.now_ms());
+        let ended = self.shared.rehearsals.configure(&snapshot.rehearsals, self.shared.clock.now_ms());
         self.shared.end_copying(self.shared.clock.now_ms());
+        for run in ended {
+            settle_rehearsal(&self.stats, &run);
+        }
         // Users and schemas may lead to other servers.
         self.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
         let taken = ask::ask_all(&self.shared, Worker::configure).len();
@@ -392,6 +395,7 @@ impl DataPlane for Control {
                 let now_ms = self.shared.clock.now_ms();
                 let run = self.shared.rehearsals.stop(name, now_ms)?;
                 self.shared.end_copying(now_ms);
+                settle_rehearsal(&self.stats, &run);
                 Ok(Rehearsed::Done(format!(
                     "rehearsal '{name}' ended after {} s; SHOW REHEARSAL '{name}' shows the verdict",
                     run.seconds(now_ms)

@@ -16,7 +16,7 @@ mod totals;
 use super::ProxyStats;
 pub(super) use metrics::metrics;
 use model::stats::{Reading, StatsTable, Value};
-pub(crate) use rehearsals::{ran_before, rehearsal_page};
+pub(crate) use rehearsals::{ran_before, rehearsal_page, settle_rehearsal};
 
 pub(super) type Rows = Vec<Vec<Value>>;
 

@@ -155,16 +155,14 @@ struct JudgedRun {
 
 impl JudgedRun {
     fn of(stats: &ProxyStats, run: &Arc<Run>) -> Self {
+        // From the end on neither the tally nor the coverage changes.
+        let settled = settle_rehearsal(stats, run).cloned();
         let (tally, error, plan_error) = {
             let findings = run.findings();
             (findings.tally.clone(), findings.error.clone(), findings.plan_error.clone())
         };
-        let coverage = Coverage {
-            unknown: missing(run).or_else(|| forgotten(stats, run)),
-            ..coverage(&tally, run.before.since(reads(stats, &run.plan)))
-        };
-        let limits = Limits { slow_factor: run.plan.slow_factor, total_growth: run.plan.total_growth };
-        Self { run: Arc::clone(run), tally, error, plan_error, coverage, limits }
+        let coverage = settled.unwrap_or_else(|| coverage_now(stats, run, &tally));
+        Self { run: Arc::clone(run), tally, error, plan_error, coverage, limits: limits(run) }
     }
 
     fn weighing(&self, weight: Weight) -> u64 {
@@ -213,6 +211,23 @@ impl JudgedRun {
         }
         About { headline, notes }
     }
+}
+
+fn limits(run: &Run) -> Limits {
+    Limits { slow_factor: run.plan.slow_factor, total_growth: run.plan.total_growth }
+}
+
+/// How much of what has run since START was compared.
+fn coverage_now(stats: &ProxyStats, run: &Run, tally: &Tally) -> Coverage {
+    let ran = run.before.since(reads(stats, &run.plan));
+    Coverage { unknown: missing(run).or_else(|| forgotten(stats, run)), ..coverage(tally, ran) }
+}
+
+/// The coverage with which a run has ended. The first call after the end fixes it. None: the run has not ended.
+pub(crate) fn settle_rehearsal<'a>(stats: &ProxyStats, run: &'a Run) -> Option<&'a Coverage> {
+    let now_ms = stats.shared.clock.now_ms();
+    run.ended_ms(now_ms)?;
+    Some(run.settle(|tally| coverage_now(stats, run, tally).in_short()))
 }
 
 /// The mode as the page and tables show it.

@@ -182,6 +182,21 @@ fn statements_that_may_read_count_in_the_coverage() {
 }
 
 #[test]
+fn the_verdict_of_an_ended_rehearsal_stands() {
+    let bed = Bed::new();
+    let run = rehearsal(&bed, Some(600));
+    (0..30).for_each(|_| bed.run(0, "SELECT a FROM t", 96));
+    compared(&bed, &run, "SELECT a FROM t", 30);
+    bed.shared.rehearsals.stop("new", bed.shared.clock.now_ms()).unwrap();
+    let verdict = || bed.columns("stats_tidegate_rehearsals", &["state", "coverage_percent", "verdict"]);
+    assert_eq!(verdict(), [["ended", "100.0", "SAFE"]]);
+    bed.run(0, "SELECT b FROM t", 5_000);
+    assert_eq!(verdict(), [["ended", "100.0", "SAFE"]], "later statements do not count");
+    bed.rows("stats_mysql_query_digest", Reading::Reset);
+    assert_eq!(verdict(), [["ended", "100.0", "SAFE"]], "a reset does not count");
+}
+
+#[test]
 fn percentiles_stand_in_a_table_of_their_own() {
     let bed = Bed::new();
     for n in 0..200 {
