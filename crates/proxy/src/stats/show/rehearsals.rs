@@ -171,10 +171,15 @@ impl JudgedRun {
 
     fn about(&self, now_ms: u64) -> About {
         let run = &self.run;
+        let seconds = run.seconds(now_ms);
+        let state = match (run.ending(now_ms), run.planned_s()) {
+            (Some(ending), _) => format!("ended after {seconds} s ({})", ending.name()),
+            (None, Some(planned)) => format!("running, {seconds} of {planned} s"),
+            (None, None) => format!("running for {seconds} s"),
+        };
         let headline = format!(
-            "{}: {} s, {} ({}) against {} ({}), {}, {} % of sessions",
+            "{}: {state}, {} ({}) against {} ({}), {}, {} % of sessions",
             run.plan.name,
-            run.seconds(now_ms),
             run.original.address,
             run.original.version,
             run.shadow.address,
@@ -223,11 +228,17 @@ fn coverage_now(stats: &ProxyStats, run: &Run, tally: &Tally) -> Coverage {
     Coverage { unknown: missing(run).or_else(|| forgotten(stats, run)), ..coverage(tally, ran) }
 }
 
-/// The coverage with which a run has ended. The first call after the end fixes it. None: the run has not ended.
+/// The coverage with which a run has ended. The first call after the end fixes it and logs the end. None: the run has not ended.
 pub(crate) fn settle_rehearsal<'a>(stats: &ProxyStats, run: &'a Run) -> Option<&'a Coverage> {
     let now_ms = stats.shared.clock.now_ms();
-    run.ended_ms(now_ms)?;
-    Some(run.settle(|tally| coverage_now(stats, run, tally).in_short()))
+    let ending = run.ending(now_ms)?;
+    Some(run.settle(|tally| {
+        let coverage = coverage_now(stats, run, tally);
+        let word = verdict(tally, &coverage, limits(run)).word;
+        let (name, seconds) = (&run.plan.name, run.seconds(now_ms));
+        tracing::info!("rehearsal '{name}' ended after {seconds} s ({}): {word}", ending.name());
+        coverage.in_short()
+    }))
 }
 
 /// The mode as the page and tables show it.

@@ -187,6 +187,8 @@ fn the_verdict_of_an_ended_rehearsal_stands() {
     let run = rehearsal(&bed, Some(600));
     (0..30).for_each(|_| bed.run(0, "SELECT a FROM t", 96));
     compared(&bed, &run, "SELECT a FROM t", 30);
+    let headline = || rehearsal_page(&bed.stats, "new").unwrap().swap_remove(0).1;
+    assert!(headline().starts_with("new: running, ") && headline().contains(" of 600 s, "), "{}", headline());
     bed.shared.rehearsals.stop("new", bed.shared.clock.now_ms()).unwrap();
     let verdict = || bed.columns("stats_tidegate_rehearsals", &["state", "coverage_percent", "verdict"]);
     assert_eq!(verdict(), [["ended", "100.0", "SAFE"]]);
@@ -194,6 +196,7 @@ fn the_verdict_of_an_ended_rehearsal_stands() {
     assert_eq!(verdict(), [["ended", "100.0", "SAFE"]], "later statements do not count");
     bed.rows("stats_mysql_query_digest", Reading::Reset);
     assert_eq!(verdict(), [["ended", "100.0", "SAFE"]], "a reset does not count");
+    assert!(headline().starts_with("new: ended after ") && headline().contains(" s (STOP), "), "{}", headline());
 }
 
 #[test]
