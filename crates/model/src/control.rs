@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::ConfigError;
-use crate::fleet::{Placement, ShadowOrder};
+use crate::fleet::{Placement, ShadowOrder, ShadowState};
+use crate::ids::HostgroupId;
 use crate::remark::{Remark, Scope};
 use crate::snapshot::Snapshot;
 use crate::stats::{StatsSource, Value};
@@ -67,8 +68,24 @@ pub enum RehearsalOrder {
 pub enum Rehearsed {
     /// It was carried out; what was done.
     Done(String),
+    /// The order depends on whether the shadow replicates ([`crate::fleet::Operator::shadow_state`]).
+    Look(ShadowLook),
     /// The shadow must leave replication first ([`crate::fleet::Operator::detach_shadow`]); the rest of the order is in it.
     Detach(ShadowOrder),
+}
+
+/// A rehearsal is to begin, and goes on when it is known whether its shadow replicates.
+pub struct ShadowLook {
+    /// The hostgroup of the shadow.
+    pub shadow: HostgroupId,
+    /// Goes on with the order.
+    pub then: Box<dyn FnOnce(ShadowState) -> Result<Rehearsed, String> + Send>,
+}
+
+impl std::fmt::Debug for ShadowLook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShadowLook").field("shadow", &self.shadow).finish_non_exhaustive()
+    }
 }
 
 /// What an operator orders about a capture.

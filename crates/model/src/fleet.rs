@@ -312,6 +312,19 @@ pub enum StandingOrder {
     Preferred(HostgroupId, ServerAddr),
 }
 
+/// What is known of the replication of a rehearsal's shadow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShadowState {
+    /// It receives changes: by a channel, or as a member of a cluster.
+    Replicates,
+    /// It does not; in words.
+    Alone(String),
+    /// Nor does it since it left replication for a rehearsal in mode `all`, and it has not been restarted since; what the event said.
+    Left(String),
+    /// That is not known; why.
+    Unknown(String),
+}
+
 /// A rehearsal in mode `all` is to begin: its shadow leaves replication first, while the sessions of the source wait.
 pub struct ShadowOrder {
     /// Whose sessions are copied.
@@ -434,6 +447,11 @@ pub trait Operator: Send + Sync {
 
     /// `UNDRAIN SERVER`. Returns the effect in words.
     fn undrain(&self, server: &ServerAddr) -> Result<String, String>;
+
+    /// `START REHEARSAL`: whether the server of this hostgroup replicates.
+    fn shadow_state(&self, shadow: HostgroupId) -> ShadowState {
+        ShadowState::Unknown(format!("the monitor does not run here and looks at no server of hostgroup {shadow}"))
+    }
 
     /// `START REHEARSAL` in mode `all`: the shadow stops to replicate where the writer is, becomes writable, and the rehearsal begins. On an
     /// error everything is as before. Afterwards the shadow is a database of its own.

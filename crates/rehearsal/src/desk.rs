@@ -222,6 +222,8 @@ pub struct Run {
     pub shadow: ServerName,
     /// What had run on the original before.
     pub before: Before,
+    /// What the page says of the shadow's replication; empty if it replicates, or did until START.
+    pub replication: String,
     /// Sessions that take or took part.
     pub sessions: AtomicU64,
     /// Statements that were queued.
@@ -260,6 +262,7 @@ impl Run {
             original,
             shadow,
             before: Before::default(),
+            replication: String::new(),
             sessions: AtomicU64::new(0),
             statements: AtomicU64::new(0),
             warming: AtomicU64::new(0),

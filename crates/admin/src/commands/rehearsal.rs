@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use model::control::{RehearsalOrder, Rehearsed};
-use model::fleet::Told;
+use model::fleet::{Operator, ShadowState, Told};
 
 use super::{Answer, Command, for_all, form, open, refuse, rows};
 use crate::engine::statement::Statement;
@@ -40,17 +40,30 @@ fn order(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
     let plane = Arc::clone(&engine.plane);
     let operator = engine.operator.clone();
-    let carry_out = move || match plane.rehearse(&order)? {
-        Rehearsed::Done(text) => Ok(Told::from(text)),
-        Rehearsed::Detach(order) => operator.ok_or("mode 'all' needs the monitor: set mysql-monitor_enabled")?.detach_shadow(order),
-    };
-    engine.later(Box::new(move || match carry_out() {
+    engine.later(Box::new(move || match plane.rehearse(&order).and_then(|rehearsed| carry_out(rehearsed, operator.as_deref())) {
         Ok(told) => {
             tracing::info!("{}", told.text);
             Reply::Ok { affected: 0, insert_id: 0, info: told.text, warnings: told.warnings }
         }
         Err(reason) => Reply::refused(reason),
     }))
+}
+
+/// Does what the data plane cannot do of an order.
+fn carry_out(mut rehearsed: Rehearsed, operator: Option<&dyn Operator>) -> Result<Told, String> {
+    loop {
+        rehearsed = match rehearsed {
+            Rehearsed::Done(text) => return Ok(Told::from(text)),
+            Rehearsed::Detach(order) => {
+                return operator.ok_or("mode 'all' needs the monitor: set mysql-monitor_enabled")?.detach_shadow(order);
+            }
+            Rehearsed::Look(look) => {
+                let unknown = || ShadowState::Unknown("mysql-monitor_enabled is false".to_owned());
+                let state = operator.map_or_else(unknown, |operator| operator.shadow_state(look.shadow));
+                (look.then)(state)?
+            }
+        };
+    }
 }
 
 fn page(engine: &mut Engine, ask: &Ask<'_>) -> Answer {

@@ -463,7 +463,11 @@ fn a_shadow_that_cannot_be_is_refused_and_replicates_on() {
     let left_out = "SELECT skipped FROM stats_tidegate_rehearsals WHERE name = 'new'";
     assert_eq!(admin.scalar(left_out).unwrap().as_deref(), Some("2"));
     set_read_only(shadow, true).unwrap();
-    fails(&mut admin, START, "does not replicate from");
+    for mode in ["all", "reads"] {
+        admin.run(format!("UPDATE mysql_rehearsals SET mode = '{mode}'")).unwrap();
+        admin.run("LOAD MYSQL QUERY RULES TO RUNTIME").unwrap();
+        fails(&mut admin, START, "left replication at");
+    }
 }
 
 #[test]

@@ -80,6 +80,11 @@ impl Control {
         probe::channels(&mut self.connection).await.map_err(|fault| format!("{}: {fault}", self.addr))
     }
 
+    /// Whether it receives changes of other servers.
+    pub(super) async fn replicates(&mut self) -> Result<bool, String> {
+        probe::replicates(&mut self.connection).await.map_err(|fault| format!("{}: {fault}", self.addr))
+    }
+
     /// What it says that has to do with healing.
     pub(super) async fn sight(&mut self) -> Result<Sight, String> {
         crate::healing::look(&mut self.connection).await.map_err(|fault| format!("{}: {fault}", self.addr))

@@ -27,7 +27,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use model::fleet::{
-    Company, Decider, HealOrder, HealedStep, HealingStep, Held, Operator, Placement, Programs, ShadowOrder, StandingOrder, Told,
+    Company, Decider, HealOrder, HealedStep, HealingStep, Held, Operator, Placement, Programs, ShadowOrder, ShadowState, StandingOrder,
+    Told,
 };
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr};
@@ -258,6 +259,11 @@ impl Operator for Monitor {
         self.ready()?;
         let order = HealOrder { to: order.to.as_ref().map(|to| self.as_written(to)), ..*order };
         Self::explain_heal(self, &order)
+    }
+
+    fn shadow_state(&self, shadow: HostgroupId) -> ShadowState {
+        let state = self.have_done(move |monitor, _| async move { Ok(monitor.look_at_shadow(shadow).await) });
+        state.unwrap_or_else(ShadowState::Unknown)
     }
 
     fn detach_shadow(&self, order: ShadowOrder) -> Result<Told, String> {

@@ -1,4 +1,5 @@
-//! START REHEARSAL in mode `all`: a replica leaves replication at a known position and takes writes, while the sessions of its cluster wait.
+//! START REHEARSAL: whether the shadow replicates. In mode `all` a replica leaves replication at a known position and takes writes, while the
+//! sessions of its cluster wait.
 //!
 //! The steps: check everything that can be checked without a change. Hold the source's hostgroup until nothing runs there. Let the shadow
 //! apply what the writer has, stop its channel, make it writable, begin. If a step fails, the steps before are undone in reverse.
@@ -7,9 +8,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::HostgroupId;
-use model::fleet::{Layout, ShadowOrder, Told};
+use model::fleet::{Layout, ShadowOrder, ShadowState, Told};
 use model::snapshot::{RoleKind, Server, ServerStatus, Snapshot};
+use model::{HostgroupId, ServerAddr};
 use topology::Event;
 
 use super::claim::{Claim, Work};
@@ -18,9 +19,14 @@ use super::gate::{Gate, may_set};
 use super::repoint::{channels, may_repoint};
 use super::switchover::BRIEF;
 use super::{HoldGuard, LOOK_AGAIN, Reason, replication};
-use crate::monitor::{Monitor, Running};
+use crate::clock::unix_us;
+use crate::monitor::{Monitor, Running, lock};
 use crate::statements;
 
+/// The state that the event of a shadow has which left replication.
+const LEFT: &str = "left replication";
+/// How long a look at a shadow's replication may take.
+const LOOK_WITHIN: Duration = Duration::from_secs(5);
 /// How long undoing may take.
 const UNDO_WITHIN: Duration = Duration::from_secs(10);
 /// Looks at a session that keeps its connection, before it counts as an obstacle.
@@ -90,9 +96,40 @@ impl Monitor {
         };
         drop(hold);
         let seen = format!("{addr} left replication at {position}: rebuild it before it replicates again");
-        let event = self.order_event(Some(source), "replicates", "left replication");
+        let event = self.order_event(Some(source), "replicates", LEFT);
         self.note(vec![Event { server: Some(addr), seen: seen.clone(), why: "START REHEARSAL in mode all".to_owned(), ..event }]);
         Ok(Told { text: format!("{text}; sessions waited {held_ms} ms; WARNING: {seen}"), warnings: vec![seen] })
+    }
+
+    /// Whether the server of this hostgroup replicates.
+    pub(super) async fn look_at_shadow(self: &Arc<Self>, hostgroup: HostgroupId) -> ShadowState {
+        let server = self.consult(|_, layout| match &online(layout, hostgroup)[..] {
+            [one] => Some(Arc::clone(one)),
+            _ => None,
+        });
+        let Some(server) = server else {
+            return ShadowState::Unknown(format!("hostgroup {hostgroup} has not exactly one ONLINE server"));
+        };
+        let deadline = Instant::now() + LOOK_WITHIN;
+        let asked = async {
+            let mut shadow = Control::open(self, &server, deadline).await?;
+            let replicates = shadow.replicates().await?;
+            let status = shadow.ask("SHOW GLOBAL STATUS LIKE 'Uptime'").await?;
+            let uptime_s = status.first().and_then(|row| row.at(1)?.parse().ok());
+            Ok::<_, String>(Looked { replicates, uptime_s })
+        };
+        let looked = tokio::time::timeout_at(deadline.into(), asked).await;
+        let looked = looked.unwrap_or_else(|_| Err(format!("the server has not answered within {} s", LOOK_WITHIN.as_secs())));
+        state(looked, self.left_replication(&server.key.addr()))
+    }
+
+    /// The last event of a server that left replication.
+    fn left_replication(&self, addr: &ServerAddr) -> Option<LeftReplication> {
+        let now_ms = unix_us() / 1_000;
+        let history = lock(&self.history);
+        let mut events = history.events().rev();
+        let event = events.find(|noted| noted.to == LEFT && noted.host.as_deref() == Some(&*addr.host) && noted.port == Some(addr.port))?;
+        Some(LeftReplication { ago_s: now_ms.saturating_sub(event.at_unix_ms) / 1_000, seen: event.seen.clone() })
     }
 
     /// An error for sessions that would keep their connections however long others wait. A session that holds a table for a moment only is
@@ -133,15 +170,44 @@ impl Monitor {
     }
 }
 
+/// What a shadow says of itself.
+struct Looked {
+    replicates: bool,
+    uptime_s: Option<u64>,
+}
+
+/// What an event says of a shadow.
+struct LeftReplication {
+    ago_s: u64,
+    seen: String,
+}
+
+/// What is said of a shadow. One that was restarted since it left replication may have been rebuilt.
+fn state(looked: Result<Looked, String>, left: Option<LeftReplication>) -> ShadowState {
+    match (looked, left) {
+        (Ok(Looked { replicates: true, .. }), _) => ShadowState::Replicates,
+        (Ok(Looked { uptime_s: Some(uptime_s), .. }), Some(left)) if uptime_s < left.ago_s => {
+            ShadowState::Alone(format!("{}. It was restarted since and does not replicate: has it been rebuilt?", left.seen))
+        }
+        (_, Some(left)) => ShadowState::Left(left.seen),
+        (Ok(_), None) => ShadowState::Alone("the shadow does not replicate: rows that changed since it was copied differ".to_owned()),
+        (Err(why), None) => ShadowState::Unknown(why),
+    }
+}
+
+/// The ONLINE servers of a hostgroup.
+fn online(layout: &Layout, hostgroup: HostgroupId) -> Vec<&Arc<Server>> {
+    let placed = layout.hostgroups.get(&hostgroup).map_or(&[][..], |placed| placed);
+    placed.iter().filter(|placed| placed.status == ServerStatus::Online).map(|placed| &placed.server).collect()
+}
+
 /// The servers, if their roles allow a rehearsal of all.
 fn pair(snapshot: &Snapshot, layout: &Layout, source: HostgroupId, shadow: HostgroupId, limit: Duration) -> Result<Pair, String> {
-    let placed = |id: HostgroupId| layout.hostgroups.get(&id).map_or(&[][..], |placed| placed);
-    let online = |id: HostgroupId| placed(id).iter().filter(|placed| placed.status == ServerStatus::Online).map(|placed| &placed.server);
-    let writers: Vec<&Arc<Server>> = online(source).collect();
+    let writers = online(layout, source);
     let [writer] = writers[..] else {
         return Err(format!("hostgroup {source} has {} ONLINE servers, and mode 'all' copies from exactly one writer", writers.len()));
     };
-    let shadows: Vec<&Arc<Server>> = online(shadow).collect();
+    let shadows = online(layout, shadow);
     let [server] = shadows[..] else {
         return Err(format!("hostgroup {shadow} has {} ONLINE servers, and mode 'all' needs exactly one", shadows.len()));
     };
@@ -221,4 +287,25 @@ async fn leave(writer: &mut Control, shadow: &mut Control, channel: &str, until:
     changed.gate = Some(Gate::of(shadow).await?);
     Gate::open().set(shadow).await?;
     Ok(position.text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shadow_that_left_replication_must_be_rebuilt() {
+        let looked = |replicates, uptime_s| Ok(Looked { replicates, uptime_s });
+        let left = || Some(LeftReplication { ago_s: 100, seen: "db9 left replication at 0-1-5".to_owned() });
+        let is_left = |looked| matches!(state(looked, left()), ShadowState::Left(seen) if seen.contains("at 0-1-5"));
+        assert!(is_left(looked(false, Some(100))) && is_left(looked(false, None)) && is_left(Err("refused".to_owned())));
+        assert_eq!(state(looked(true, Some(5_000)), left()), ShadowState::Replicates, "it was rebuilt");
+        assert!(matches!(state(looked(false, Some(99)), left()), ShadowState::Alone(words) if words.contains("has it been rebuilt?")));
+    }
+
+    #[test]
+    fn a_shadow_that_does_not_replicate_is_known() {
+        assert!(matches!(state(Ok(Looked { replicates: false, uptime_s: Some(9) }), None), ShadowState::Alone(_)));
+        assert_eq!(state(Err("refused".to_owned()), None), ShadowState::Unknown("refused".to_owned()));
+    }
 }

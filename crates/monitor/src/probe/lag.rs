@@ -77,6 +77,11 @@ pub(crate) fn receiving(rows: &Rows) -> Vec<ServerAddr> {
     asynchronous(rows).filter(receives).filter_map(|row| source(&row)).collect()
 }
 
+/// Whether the server receives changes of others: by any channel whose receiver runs, or as a member of a cluster.
+pub(crate) async fn replicates(connection: &mut Connection) -> Result<bool, Fault> {
+    Ok(!receiving(&channels(connection).await?).is_empty() || is_member(&connection.query(MEMBER).await?))
+}
+
 async fn status(connection: &mut Connection, settings: &ProbeSettings) -> Result<Lag, Fault> {
     let rows = channels(connection).await?;
     let own = own(&rows, settings);

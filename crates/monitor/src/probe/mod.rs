@@ -26,7 +26,7 @@ use crate::clock::whole;
 
 pub(crate) use aurora::AuroraRow;
 pub(crate) use group::{Group, look as group, view as group_view};
-pub(crate) use lag::{channels, name as channel_name, receiving, source as channel_source};
+pub(crate) use lag::{channels, name as channel_name, receiving, replicates, source as channel_source};
 pub(crate) use read_only::is_read_only;
 
 /// The settings that all probes share.

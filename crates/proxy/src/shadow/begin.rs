@@ -9,8 +9,8 @@ use crate::workers::mailbox::Mail;
 use crate::workers::shared::Shared;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
-use model::control::Rehearsed;
-use model::fleet::ShadowOrder;
+use model::control::{Rehearsed, ShadowLook};
+use model::fleet::{ShadowOrder, ShadowState};
 use model::snapshot::{Rehearsal, RehearsalMode, Snapshot, User};
 use rehearsal::{Run, ServerName};
 use session_state::class::{Class, LaneKey};
@@ -38,7 +38,18 @@ struct Probed {
     refused: Vec<(Box<str>, String)>,
 }
 
-/// Begins a rehearsal, or (mode `all`) has everything ready for it. Never called from a worker.
+/// What a rehearsal begins with, beside its row.
+struct Chosen {
+    users: Vec<Arc<User>>,
+    /// Addresses of the original's servers.
+    original: Vec<String>,
+    /// Address of the shadow.
+    shadow: String,
+    seconds: Option<u64>,
+}
+
+/// Begins a rehearsal, or (mode `all`) has everything ready for it, once it is known whether the shadow replicates. Never called from a
+/// worker.
 ///
 /// # Errors
 /// There is no such row, it runs already, or its servers cannot be used.
@@ -78,7 +89,24 @@ pub(crate) fn begin(stats: &Arc<ProxyStats>, name: &str, seconds: Option<u64>) -
     if addresses(shared, plan.source).contains(&shadow) {
         return Err(format!("{shadow} is in source_hostgroup {} too: a rehearsal compares with another server", plan.source));
     }
-    let probed = probe(shared, plan, users)??;
+    let chosen = Chosen { users, original, shadow, seconds };
+    let (stats, plan, shadow) = (Arc::clone(stats), Arc::clone(plan), plan.shadow);
+    let then = move |state| begin_with(&stats, &plan, chosen, state);
+    Ok(Rehearsed::Look(ShadowLook { shadow, then: Box::new(then) }))
+}
+
+/// The same, of which so much is known.
+fn begin_with(stats: &Arc<ProxyStats>, plan: &Arc<Rehearsal>, chosen: Chosen, state: ShadowState) -> Result<Rehearsed, String> {
+    let Chosen { users, original, shadow, seconds } = chosen;
+    let (replication, warning) = match state {
+        ShadowState::Left(seen) => return Err(format!("{seen}. It has writes of its own since, so no rehearsal can use it")),
+        // START ends its replication.
+        _ if plan.mode == RehearsalMode::All => (String::new(), String::new()),
+        ShadowState::Replicates => (String::new(), String::new()),
+        ShadowState::Alone(words) => (words.clone(), format!("; WARNING: {words}")),
+        ShadowState::Unknown(why) => (format!("not known: {why}"), String::new()),
+    };
+    let probed = probe(&stats.shared, plan, users)??;
     let refused = probed.refused.len();
     let servers =
         [(original.join(", "), probed.original), (shadow, probed.shadow)].map(|(address, version)| ServerName { address, version });
@@ -91,7 +119,8 @@ pub(crate) fn begin(stats: &Arc<ProxyStats>, name: &str, seconds: Option<u64>) -
             settle_rehearsal(&stats, &last);
         }
         let before = ran_before(&stats, &plan);
-        let run = Run::new(plan, servers, now, seconds).with_before(before);
+        let mut run = Run::new(plan, servers, now, seconds).with_before(before);
+        run.replication = replication;
         note_refused(&run, probed.refused);
         // Under the desk's lock, so that sessions which see the run find its strands too.
         let run = shared.rehearsals.start_with(run, now.0, |run| {
@@ -102,7 +131,7 @@ pub(crate) fn begin(stats: &Arc<ProxyStats>, name: &str, seconds: Option<u64>) -
         if seconds.is_some() {
             settle_in_time(&stats, &run);
         }
-        let text = format!("rehearsal '{}' compares {} with {}", run.plan.name, shown(&run.original), shown(&run.shadow));
+        let text = format!("rehearsal '{}' compares {} with {}{warning}", run.plan.name, shown(&run.original), shown(&run.shadow));
         let error = run.findings().error.clone();
         Ok(if refused == 0 { text } else { format!("{text}; WARNING: {refused} of the users cannot log in there: {error}") })
     };

@@ -197,6 +197,9 @@ impl JudgedRun {
             RehearsalMode::All => format!("{sessions} copied; incomplete: {given_up}; later differences may follow from what is missing"),
         };
         let mut notes = vec![("sessions", sessions), ("skipped", format!("{skipped}; {warming} statements of the warm-up"))];
+        if !run.replication.is_empty() {
+            notes.push(("replication", run.replication.clone()));
+        }
         if self.tally.others() > 0 {
             notes.push((
                 "skipped",
