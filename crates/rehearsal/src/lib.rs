@@ -7,6 +7,7 @@
 mod answer;
 mod before;
 mod desk;
+mod doubt;
 mod judge;
 mod plan;
 mod repeat;
@@ -19,6 +20,7 @@ pub mod verdict;
 pub use answer::{Answer, AnswerReader, Columns, Form, MAX_ROW, RowHashes};
 pub use before::Before;
 pub use desk::{Desk, Ending, Findings, GIVE_UPS, GaveUp, PLAN_ENDS, PlanEnd, PlanTurn, Run, SKIPS, ServerName, Skip};
+pub use doubt::{DOUBTS, Doubt};
 pub use judge::{
     CLASSES, Class, Excuses, Finding, Round, Weight, compare, ignored, is_of_locks, judge_once, left_out, recheck, refuses_stale_writes,
 };

@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: at most [`MAX_DIGESTS`] digests and [`MAX_SAMPLES`] samples are held; comparisons of further digests are counted together.
 
+use crate::doubt::{DOUBTS, Doubt};
 use crate::judge::{CLASSES, Class, Weight};
 use crate::plan::{Likeness, QueryPlan};
 use crate::spread::Spread;
@@ -113,6 +114,8 @@ pub struct OfDigest {
     pub times: [Spread; 2],
     /// The row of `mysql_rehearsal_ignores` that named its last ignored difference.
     pub ignored_by: Option<Box<str>>,
+    /// Unchecked differences by their reason, in the order of [`DOUBTS`], as far as it is known.
+    pub doubts: [u64; DOUBTS.len()],
     /// How both servers run it, if they were asked.
     pub plans: Option<Box<PlanPair>>,
     /// When they were asked last, the latest first: process clock, ms.
@@ -219,6 +222,13 @@ impl Tally {
         let has_failed = matches!(compared.class, Class::ErrorNew | Class::ErrorGone | Class::ErrorOther | Class::TimedOut);
         if !has_failed {
             digest.times.iter_mut().zip(compared.times_us).for_each(|(spread, us)| spread.add(us));
+        }
+    }
+
+    /// A comparison of a digest was counted as unchecked for this reason.
+    pub fn note_doubt(&mut self, digest: u64, doubt: Doubt) {
+        if let Some(count) = self.digests.get_mut(&digest).and_then(|digest| digest.doubts.get_mut(doubt as usize)) {
+            *count += 1;
         }
     }
 
@@ -358,6 +368,17 @@ mod tests {
             [Class::Limited, Class::Count, Class::ErrorNew]
         );
         assert_eq!([Class::Rows, Class::Count].map(|class| class.under(inside)), [Class::Limited; 2]);
+    }
+
+    #[test]
+    fn doubts_are_counted_by_digest() {
+        let mut tally = Tally::default();
+        tally.note_doubt(1, Doubt::Lag);
+        tally.add(&compared(1, Class::Unchecked, true));
+        tally.note_doubt(1, Doubt::Lag);
+        tally.note_doubt(1, Doubt::TooLong);
+        assert_eq!(tally.get(1).unwrap().doubts, [0, 0, 1, 0, 0, 0, 0, 1]);
+        DOUBTS.iter().enumerate().for_each(|(place, doubt)| assert_eq!(*doubt as usize, place));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The verdict: SAFE, NOT ENOUGH or NOT SAFE, with reasons, and the page that says it.
 
+use crate::doubt::DOUBTS;
 use crate::judge::{CLASSES, Class, Weight};
 use crate::spread::Spread;
 use crate::tally::{MAX_DIGESTS, OfDigest, Tally};
@@ -189,7 +190,8 @@ fn missing(tally: &Tally, coverage: &Coverage) -> Vec<String> {
     let mut reasons = Vec::new();
     let in_doubt = tally.in_doubt();
     if in_doubt > 0 {
-        reasons.push(format!("{} could not be checked", counted(in_doubt, "difference")));
+        let all = tally.count(Class::Unchecked);
+        reasons.push(format!("{in_doubt} of {all} unchecked differences are more than 1 % of their digest's comparisons"));
     }
     if let Some(why) = coverage.unknown {
         reasons.push(format!("coverage: {why}"));
@@ -222,9 +224,11 @@ pub fn page(about: &About, tally: &Tally, coverage: &Coverage, limits: Limits) -
     lines.push(("compared", format!("{}, {}", counted(tally.compared(), "statement"), counted(tally.digests().len() as u64, "digest"))));
     lines.extend(about.notes.iter().cloned());
     lines.push(("classes", classes(tally)));
+    lines.extend(frequent(tally, Class::Unchecked, doubts).into_iter().map(|line| ("unchecked", line)));
     lines.extend(differences(tally, Weight::Bad).map(|line| ("differs", line)));
     lines.extend(differences(tally, Weight::Look).map(|line| ("look", line)));
-    lines.extend(ignored(tally).map(|line| ("ignored", line)));
+    let ignored_by = |digest: &OfDigest| digest.ignored_by.as_deref().unwrap_or_default().to_owned();
+    lines.extend(frequent(tally, Class::Ignored, ignored_by).into_iter().map(|line| ("ignored", line)));
     if let Some(line) = relied_on_order(tally) {
         lines.push(("look", line));
     }
@@ -246,20 +250,29 @@ fn classes(tally: &Tally) -> String {
     counts.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join("   ")
 }
 
-/// One line for each digest of which differences are ignored, the most frequent first.
-fn ignored(tally: &Tally) -> impl Iterator<Item = String> {
-    let mut found: Vec<(u64, u64, &OfDigest)> =
-        tally.digests().into_iter().map(|(hash, of)| (of.count(Class::Ignored), hash, of)).collect();
+/// One line for each digest with comparisons of this class, the most frequent first; `why` ends it.
+fn frequent(tally: &Tally, class: Class, why: impl Fn(&OfDigest) -> String) -> Vec<String> {
+    let mut found: Vec<(u64, u64, &OfDigest)> = tally.digests().into_iter().map(|(hash, of)| (of.count(class), hash, of)).collect();
     found.retain(|(count, ..)| *count > 0);
     found.sort_by_key(|(count, hash, _)| (std::cmp::Reverse(*count), *hash));
-    let more = found.len().saturating_sub(NAMED);
-    let mut lines: Vec<String> = Vec::new();
-    for (count, hash, digest) in found.into_iter().take(NAMED) {
-        let why = digest.ignored_by.as_deref().unwrap_or_default();
-        lines.push(format!("{} in {} {}: {why}", times(count), shown(hash), cut(&digest.text)));
-    }
-    lines.extend((more > 0).then(|| format!("{} more", counted(more as u64, "digest"))));
-    lines.into_iter()
+    let more = found.split_off(NAMED.min(found.len()));
+    let line = |(count, hash, digest): (u64, u64, &OfDigest)| {
+        format!("{} in {} {}: {}", times(count), shown(hash), cut(&digest.text), why(digest))
+    };
+    let mut lines: Vec<String> = found.into_iter().map(line).collect();
+    let others: u64 = more.iter().map(|(count, ..)| *count).sum();
+    lines.extend((!more.is_empty()).then(|| format!("{} more, {}", counted(more.len() as u64, "digest"), times(others))));
+    lines
+}
+
+/// Why differences of a digest were not checked.
+fn doubts(digest: &OfDigest) -> String {
+    let mut counts: Vec<(u64, &str)> = DOUBTS.iter().zip(digest.doubts).map(|(doubt, count)| (count, doubt.name())).collect();
+    counts.retain(|(count, _)| *count > 0);
+    counts.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let mut parts: Vec<String> = counts.iter().map(|(count, name)| format!("{count} {name}")).collect();
+    parts.push(format!("of {}", counted(digest.counts.iter().sum(), "comparison")));
+    parts.join(", ")
 }
 
 /// One line for each digest and class, the most frequent first.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::doubt::Doubt;
 use crate::plan::Likeness;
 use crate::tally::{Compared, PlanPair};
 
@@ -67,9 +68,33 @@ fn differences_that_were_not_checked_leave_a_doubt() {
     add(&mut tally, 2, Class::Same, 98, [100, 100]);
     add(&mut tally, 2, Class::Unchecked, 2, [100, 100]);
     let found = verdict(&tally, &coverage(&tally, vec![ran(1, 1000, 100)]), LIMITS);
-    assert_eq!((found.word, found.reasons), (Word::NotEnough, vec!["2 differences could not be checked".to_owned()]));
+    assert_eq!(
+        (found.word, found.reasons),
+        (Word::NotEnough, vec!["2 of 12 unchecked differences are more than 1 % of their digest's comparisons".to_owned()])
+    );
     tally.add(&Compared { digest: 2, text: b"", class: Class::Columns, ignored: None, is_rechecked: true, times_us: [100, 100] });
     assert_eq!(word(&tally, vec![ran(1, 1000, 100)]), Word::NotEnough, "a confirmed difference says nothing of the others");
+}
+
+#[test]
+fn the_page_says_why_differences_were_not_checked() {
+    let mut tally = Tally::default();
+    add(&mut tally, 1, Class::Same, 7, [100, 100]);
+    for digest in 1..8 {
+        add(&mut tally, digest, Class::Unchecked, 10 - digest, [100, 100]);
+    }
+    (0..2).for_each(|_| tally.note_doubt(1, Doubt::Busy));
+    (0..7).for_each(|_| tally.note_doubt(1, Doubt::UsedUp));
+    let lines = page(&About::default(), &tally, &Coverage::default(), LIMITS);
+    let lines: Vec<&str> = lines.iter().filter(|(what, _)| *what == "unchecked").map(|(_, line)| line.as_str()).collect();
+    assert_eq!(
+        [lines[0], lines[1], lines[5]],
+        [
+            "9 times in 0x0000000000000001 SELECT 1 FROM t GROUP BY a: 7 rechecks_per_s used up, 2 two rechecks running, of 16 comparisons",
+            "8 times in 0x0000000000000002 SELECT 2 FROM t GROUP BY a: of 8 comparisons",
+            "2 digests more, 7 times",
+        ]
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::workers::worker::Worker;
 use meter::digest::Digest;
 use model::HostgroupId;
 use model::snapshot::RehearsalIgnore;
-use rehearsal::{Answer, Class, Compared, Finding, Form, GaveUp, Opinion, Round, Run, Sample, Skip, Traits};
+use rehearsal::{Answer, Class, Compared, Doubt, Finding, Form, GaveUp, Opinion, Round, Run, Sample, Skip, Traits};
 use session_state::collected::ServerError;
 use session_state::gtid;
 use sql::LexMode;
@@ -60,17 +60,19 @@ pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Re
     let opinion = run.findings().tally.opinion(repeated.digest.hash, first, traits);
     let schema = repeated.copy.state.schema.as_deref().unwrap_or_default();
     let ignored = rehearsal::ignored(ignores, first, repeated.digest.hash, schema);
-    let (class, is_rechecked) = match opinion {
-        _ if ignored.is_some() => (first, false),
-        Opinion::Take(class) => (class, false),
+    let (found, is_rechecked) = match opinion {
+        _ if ignored.is_some() => (Ok(first), false),
+        Opinion::Take(Class::Unchecked) => (Err(Doubt::TimeLimit), false),
+        Opinion::Take(class) => (Ok(class), false),
         // It was asked again already.
-        Opinion::Ask if heard.answer.error == Some(codes::SERVER_LOST) => (first, true),
+        Opinion::Ask if heard.answer.error == Some(codes::SERVER_LOST) => (Ok(first), true),
         Opinion::Ask => (recheck(shadow, worker, &mut repeated.copy, &left_out, traits).await, true),
     };
+    let (class, doubt) = (found.unwrap_or(Class::Unchecked), found.err());
     let (copy, original) = (&repeated.copy, (&repeated.answer, repeated.time_us));
     let (user, schema) = (&*copy.lane.user.name, copy.state.schema.as_deref().unwrap_or_default());
     let ignored = if class == first { ignored } else { rehearsal::ignored(ignores, class, repeated.digest.hash, schema) };
-    let found = Difference { digest: &repeated.digest, text: copy.text(), lex: copy.lex, user, schema, original, heard: &heard };
+    let found = Difference { digest: &repeated.digest, text: copy.text(), lex: copy.lex, user, schema, original, heard: &heard, doubt };
     record(run, &found, class, ignored, is_rechecked);
     let class = if ignored.is_some() { Class::Ignored } else { class };
     let times_us = [repeated.time_us, heard.time_us];
@@ -147,36 +149,40 @@ fn note_failure(shadow: &Shadow, copy: &Mirrored, failure: &Failure) {
     shadow.run.skip(Skip::Failed);
 }
 
-/// Asks both servers again, twice each; a second time where a server did not repeat itself.
-async fn recheck(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, left_out: &[Box<str>], traits: Traits) -> Class {
+/// Asks both servers again, twice each; a second time where a server did not repeat itself. Returns why that is not possible.
+async fn recheck(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, left_out: &[Box<str>], traits: Traits) -> Result<Class, Doubt> {
     let mut unclear = 0;
     for wait_ms in ROUNDS_MS {
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         let Some(_turn) = shadow.run.turn() else { continue };
         if !shadow.run.may_ask(worker.shared.clock.now_ms()) {
-            return Class::Unchecked;
+            return Err(Doubt::UsedUp);
         }
-        let Some(round) = round(shadow, worker, copy, left_out).await else { return Class::Unchecked };
+        let round = round(shadow, worker, copy, left_out).await?;
         match rehearsal::recheck(&round, traits.is_ordered) {
-            Finding::Timing => return Class::Timing,
-            Finding::Real(class) => return class.under(traits),
+            Finding::Timing => return Ok(Class::Timing),
+            Finding::Real(class) => return Ok(class.under(traits)),
             Finding::Unclear => unclear += 1,
         }
     }
-    if unclear == ROUNDS_MS.len() { Class::Noise } else { Class::Unchecked }
+    if unclear == ROUNDS_MS.len() { Ok(Class::Noise) } else { Err(Doubt::Busy) }
 }
 
-/// None: a server could not be asked or refused a write, or the shadow lags.
-async fn round(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, left_out: &[Box<str>]) -> Option<Round> {
+/// Asks each server twice, in turn. An error: a server could not be asked or refused a write, or the shadow lags.
+async fn round(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, left_out: &[Box<str>]) -> Result<Round, Doubt> {
     let (source, target) = (shadow.run.plan.source, shadow.run.plan.shadow);
-    let original = ask(worker, copy, left_out, source).await.ok()?.answer;
-    if original.is_refused_write() || !catch_up(shadow, worker, copy).await {
-        return None;
+    let no_answer = |_: Failure| Doubt::NoAnswer;
+    let original = ask(worker, copy, left_out, source).await.map_err(no_answer)?.answer;
+    if original.is_refused_write() {
+        return Err(Doubt::NoAnswer);
     }
-    let repeated = ask(worker, copy, left_out, target).await.ok()?.answer;
-    let original_again = ask(worker, copy, left_out, source).await.ok()?.answer;
-    let repeated_again = ask(worker, copy, left_out, target).await.ok()?.answer;
-    Some(Round { original: [original, original_again], shadow: [repeated, repeated_again] })
+    if !catch_up(shadow, worker, copy).await {
+        return Err(Doubt::Lag);
+    }
+    let repeated = ask(worker, copy, left_out, target).await.map_err(no_answer)?.answer;
+    let original_again = ask(worker, copy, left_out, source).await.map_err(no_answer)?.answer;
+    let repeated_again = ask(worker, copy, left_out, target).await.map_err(no_answer)?.answer;
+    Ok(Round { original: [original, original_again], shadow: [repeated, repeated_again] })
 }
 
 /// Waits until the shadow has what the original has now. True as well where that cannot be known: the servers are of two families, or
@@ -224,6 +230,8 @@ pub(super) struct Difference<'a> {
     /// The original's answer, and how long its server took, us.
     pub original: (&'a Answer, u64),
     pub heard: &'a Heard,
+    /// Why it is unchecked, if it is.
+    pub doubt: Option<Doubt>,
 }
 
 /// Counts a comparison that this row ignores, if there is one; and keeps a sample where one is wanted. After the end nothing counts.
@@ -235,6 +243,9 @@ pub(super) fn record(run: &Run, found: &Difference<'_>, class: Class, ignored: O
         return;
     }
     findings.tally.add(&Compared { digest: digest.hash, text: &digest.text, class, ignored, is_rechecked, times_us });
+    if let Some(doubt) = found.doubt {
+        findings.tally.note_doubt(digest.hash, doubt);
+    }
     if ignored.is_none() && findings.tally.wants_sample(digest.hash, class, run.plan.samples) {
         let sample = sample(run, found, class);
         findings.tally.keep(sample);

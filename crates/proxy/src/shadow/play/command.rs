@@ -7,7 +7,7 @@ use crate::mirror;
 use crate::net::stream::invalid;
 use crate::shadow::judge::{Difference, Heard, record, text_of};
 use crate::shadow::listener::Listener;
-use rehearsal::{Answer, Class, Excuses, Form, GaveUp, Opinion, Skip};
+use rehearsal::{Answer, Class, Doubt, Excuses, Form, GaveUp, Opinion, Skip};
 use session_state::collected::ServerError;
 use session_state::state::Text;
 use sql::{Analysis, Facts, Kind};
@@ -288,7 +288,8 @@ impl Player {
                     rehearsal::judge_once(first, [original, &heard.answer], traits, excuses)
                 }
             };
-            let difference = Difference { digest, text, lex: session.lex, user, schema, original: (original, *original_us), heard };
+            let doubt = (class == Class::Unchecked).then(|| doubt(first, original, &heard.answer));
+            let difference = Difference { digest, text, lex: session.lex, user, schema, original: (original, *original_us), heard, doubt };
             let ignored = rehearsal::ignored(&run.plan.ignores, class, digest.hash, schema);
             record(&run, &difference, class, ignored, false);
         }
@@ -314,6 +315,16 @@ impl Player {
             Act::Execute { id, .. } => self.prepared.get(id).map_or(&[], |prepared| &prepared.text),
             _ => &[],
         }
+    }
+}
+
+/// Why a difference is unchecked whose first class was this.
+fn doubt(first: Class, original: &Answer, shadow: &Answer) -> Doubt {
+    match () {
+        () if !original.is_whole || !shadow.is_whole => Doubt::TooLong,
+        () if first == Class::Unchecked => Doubt::TimeLimit,
+        () if [original.error, shadow.error].into_iter().flatten().any(rehearsal::is_of_locks) => Doubt::Locks,
+        () => Doubt::Overlap,
     }
 }
 
