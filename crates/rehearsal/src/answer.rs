@@ -43,18 +43,23 @@ pub struct Columns {
     pub charsets: u64,
 }
 
+/// Parts of column definitions, in words.
+pub const COLUMN_PARTS: [&str; 6] = ["number of columns", "names", "types", "lengths", "flags", "character sets"];
+
 impl Columns {
+    /// Which parts differ, in the order of [`COLUMN_PARTS`].
+    pub fn differ(&self, other: &Self) -> [bool; COLUMN_PARTS.len()] {
+        let parts = |of: &Self| [of.count, of.names, of.types, of.lengths, of.flags, of.charsets];
+        let mut differ = [false; COLUMN_PARTS.len()];
+        for (differs, (one, other)) in differ.iter_mut().zip(parts(self).into_iter().zip(parts(other))) {
+            *differs = one != other;
+        }
+        differ
+    }
+
     /// The parts that differ, in words; empty for equal definitions.
     pub fn differences(&self, other: &Self) -> Vec<&'static str> {
-        let parts = [
-            ("number of columns", self.count == other.count),
-            ("names", self.names == other.names),
-            ("types", self.types == other.types),
-            ("lengths", self.lengths == other.lengths),
-            ("flags", self.flags == other.flags),
-            ("character sets", self.charsets == other.charsets),
-        ];
-        parts.into_iter().filter(|(_, is_equal)| !is_equal).map(|(part, _)| part).collect()
+        COLUMN_PARTS.into_iter().zip(self.differ(other)).filter(|(_, differs)| *differs).map(|(part, _)| part).collect()
     }
 }
 

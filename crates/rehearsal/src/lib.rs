@@ -17,7 +17,7 @@ mod tally;
 mod value;
 pub mod verdict;
 
-pub use answer::{Answer, AnswerReader, Columns, Form, MAX_ROW, RowHashes};
+pub use answer::{Answer, AnswerReader, COLUMN_PARTS, Columns, Form, MAX_ROW, RowHashes};
 pub use before::Before;
 pub use desk::{Desk, Ending, Findings, GIVE_UPS, GaveUp, PLAN_ENDS, PlanEnd, PlanTurn, Run, SKIPS, ServerName, Skip};
 pub use doubt::{DOUBTS, Doubt};

@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: at most [`MAX_DIGESTS`] digests and [`MAX_SAMPLES`] samples are held; comparisons of further digests are counted together.
 
+use crate::answer::COLUMN_PARTS;
 use crate::doubt::{DOUBTS, Doubt};
 use crate::judge::{CLASSES, Class, Weight};
 use crate::plan::{Likeness, QueryPlan};
@@ -116,6 +117,8 @@ pub struct OfDigest {
     pub ignored_by: Option<Box<str>>,
     /// Unchecked differences by their reason, in the order of [`DOUBTS`], as far as it is known.
     pub doubts: [u64; DOUBTS.len()],
+    /// Comparisons of [`Class::Columns`] in which each part differed, in the order of [`COLUMN_PARTS`].
+    pub column_parts: [u64; COLUMN_PARTS.len()],
     /// How both servers run it, if they were asked.
     pub plans: Option<Box<PlanPair>>,
     /// When they were asked last, the latest first: process clock, ms.
@@ -229,6 +232,13 @@ impl Tally {
     pub fn note_doubt(&mut self, digest: u64, doubt: Doubt) {
         if let Some(count) = self.digests.get_mut(&digest).and_then(|digest| digest.doubts.get_mut(doubt as usize)) {
             *count += 1;
+        }
+    }
+
+    /// These parts of the column definitions differed in a comparison of a digest that was counted as [`Class::Columns`].
+    pub fn note_columns(&mut self, digest: u64, differ: [bool; COLUMN_PARTS.len()]) {
+        if let Some(digest) = self.digests.get_mut(&digest) {
+            digest.column_parts.iter_mut().zip(differ).for_each(|(count, differs)| *count += u64::from(differs));
         }
     }
 

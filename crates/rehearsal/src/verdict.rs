@@ -1,5 +1,6 @@
 //! The verdict: SAFE, NOT ENOUGH or NOT SAFE, with reasons, and the page that says it.
 
+use crate::answer::COLUMN_PARTS;
 use crate::doubt::DOUBTS;
 use crate::judge::{CLASSES, Class, Weight};
 use crate::spread::Spread;
@@ -265,14 +266,24 @@ fn frequent(tally: &Tally, class: Class, why: impl Fn(&OfDigest) -> String) -> V
     lines
 }
 
+/// Names with their counts, the most frequent first.
+fn by_count<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> Vec<String> {
+    let mut counts: Vec<(&str, u64)> = counts.filter(|(_, count)| *count > 0).collect();
+    counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    counts.into_iter().map(|(name, count)| format!("{count} {name}")).collect()
+}
+
 /// Why differences of a digest were not checked.
 fn doubts(digest: &OfDigest) -> String {
-    let mut counts: Vec<(u64, &str)> = DOUBTS.iter().zip(digest.doubts).map(|(doubt, count)| (count, doubt.name())).collect();
-    counts.retain(|(count, _)| *count > 0);
-    counts.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-    let mut parts: Vec<String> = counts.iter().map(|(count, name)| format!("{count} {name}")).collect();
+    let mut parts = by_count(DOUBTS.iter().map(|doubt| doubt.name()).zip(digest.doubts));
     parts.push(format!("of {}", counted(digest.counts.iter().sum(), "comparison")));
     parts.join(", ")
+}
+
+/// Which parts of a digest's column definitions differ, where that is known.
+fn other_columns(digest: &OfDigest) -> String {
+    let parts = by_count(COLUMN_PARTS.into_iter().zip(digest.column_parts));
+    if parts.is_empty() { String::new() } else { format!("; other columns: {}", parts.join(", ")) }
 }
 
 /// One line for each digest and class, the most frequent first.
@@ -287,8 +298,12 @@ fn differences(tally: &Tally, weight: Weight) -> impl Iterator<Item = String> {
     for class in CLASSES {
         let of_class: Vec<_> = found.iter().filter(|(_, of, ..)| *of == class).collect();
         let named = of_class.iter().take(NAMED).map(|(count, _, hash, digest)| {
-            let plan = if class.may_be_of_plan() { planned(digest) } else { String::new() };
-            format!("{}: {} in {} {}{plan}", class.name(), times(*count), shown(*hash), cut(&digest.text))
+            let more = match class {
+                Class::Columns => other_columns(digest),
+                class if class.may_be_of_plan() => planned(digest),
+                _ => String::new(),
+            };
+            format!("{}: {} in {} {}{more}", class.name(), times(*count), shown(*hash), cut(&digest.text))
         });
         lines.extend(named);
         if of_class.len() > NAMED {

@@ -98,6 +98,17 @@ fn the_page_says_why_differences_were_not_checked() {
 }
 
 #[test]
+fn the_page_says_which_parts_of_columns_differ() {
+    let mut tally = Tally::default();
+    add(&mut tally, 1, Class::Columns, 3, [100, 100]);
+    tally.note_columns(1, [false, false, true, false, true, false]);
+    (0..2).for_each(|_| tally.note_columns(1, [false, false, false, false, true, false]));
+    let lines = page(&About::default(), &tally, &Coverage::default(), LIMITS);
+    let expected = "columns: 3 times in 0x0000000000000001 SELECT 1 FROM t GROUP BY a; other columns: 3 flags, 1 types";
+    assert!(lines.contains(&("look", expected.to_owned())), "{lines:#?}");
+}
+
+#[test]
 fn digests_that_are_not_told_apart_count_against_it() {
     let mut tally = Tally::default();
     (0..MAX_DIGESTS as u64).for_each(|digest| add(&mut tally, digest, Class::Same, 1, [100, 100]));

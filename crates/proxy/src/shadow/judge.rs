@@ -246,6 +246,9 @@ pub(super) fn record(run: &Run, found: &Difference<'_>, class: Class, ignored: O
     if let Some(doubt) = found.doubt {
         findings.tally.note_doubt(digest.hash, doubt);
     }
+    if ignored.is_none() && class == Class::Columns {
+        findings.tally.note_columns(digest.hash, found.original.0.columns.differ(&found.heard.answer.columns));
+    }
     if ignored.is_none() && findings.tally.wants_sample(digest.hash, class, run.plan.samples) {
         let sample = sample(run, found, class);
         findings.tally.keep(sample);

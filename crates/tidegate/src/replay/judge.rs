@@ -162,6 +162,9 @@ impl Judge {
         }
         let times_us = [original_us, replayed.time_us];
         findings.tally.add(&Compared { digest: said.digest, text: &said.text, class, ignored: None, is_rechecked: false, times_us });
+        if class == Class::Columns {
+            findings.tally.note_columns(said.digest, original.columns.differ(&replayed.answer.columns));
+        }
         if findings.tally.wants_sample(said.digest, class, SAMPLES) {
             let sample = self.sample(replayed, original, class);
             findings.tally.keep(sample);
