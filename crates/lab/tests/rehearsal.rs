@@ -394,6 +394,9 @@ fn what_is_repeated(flavor: Flavor) {
     assert_eq!((rehearsal.number("compared"), rehearsal.number("skipped")), (5, 3), "{}", rehearsal.page());
     let page = rehearsal.page();
     assert!(page.contains("skipped: 1 in a transaction, 1 pinned state, 1 session facts"), "{page}");
+    peer.exec_all(&["PREPARE s FROM 'SELECT n FROM counters'", "EXECUTE s", "DEALLOCATE PREPARE s"]);
+    let page = rehearsal.page();
+    assert!(page.contains("1 session facts, 1 EXECUTE or CALL") && page.contains(" EXECUTE s"), "{page}");
     let metrics = format!("{:?}", rehearsal.0.run("SHOW PROMETHEUS METRICS").unwrap().table().unwrap());
     assert!(metrics.contains("tidegate_rehearsal_compared_total"), "{metrics}");
     // Differences are found in the values that parameters had.

@@ -2,7 +2,8 @@
 
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, Token, TokenKind};
 
-/// Facts of a SELECT or DO that does more than read. One that calls stored functions counts: an operator must know that it was not compared.
+/// Facts of a SELECT or DO that does more than read. One that calls stored functions counts: an operator must know that it was not
+/// compared.
 const NO_READ: Facts =
     Facts::LOCKING_READ.union(Facts::INTO_FILE).union(Facts::GET_LOCK).union(Facts::RELEASE_LOCK).union(Facts::USER_VARIABLE_ASSIGN);
 

@@ -1,5 +1,5 @@
-//! START REHEARSAL: whether the shadow replicates. In mode `all` a replica leaves replication at a known position and takes writes, while the
-//! sessions of its cluster wait.
+//! START REHEARSAL: whether the shadow replicates. In mode `all` a replica leaves replication at a known position and takes writes, while
+//! the sessions of its cluster wait.
 //!
 //! The steps: check everything that can be checked without a change. Hold the source's hostgroup until nothing runs there. Let the shadow
 //! apply what the writer has, stop its channel, make it writable, begin. If a step fails, the steps before are undone in reverse.
