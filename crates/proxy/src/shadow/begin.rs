@@ -172,7 +172,7 @@ fn settle_in_time(stats: &Arc<ProxyStats>, run: &Arc<Run>) {
         }
     };
     if let Err(e) = std::thread::Builder::new().name("rehearsal".to_owned()).spawn(wait) {
-        tracing::warn!("the end of the rehearsal is noticed when somebody looks at it: cannot start a thread: {e}");
+        tracing::warn!("the verdict of the rehearsal settles at the first SHOW REHEARSAL after its end: cannot start a thread: {e}");
     }
 }
 
