@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
 
+#[path = "rehearsal/collations.rs"]
+mod collations;
 mod common;
 #[path = "rehearsal/exact.rs"]
 mod exact;

@@ -10,6 +10,7 @@ pub mod acknowledged;
 pub mod causal;
 pub mod certainty;
 pub mod charsets;
+pub mod chosen;
 pub mod class;
 pub mod collected;
 pub mod definition;

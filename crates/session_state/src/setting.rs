@@ -1,6 +1,7 @@
 //! SET: which variables a text assigns, what of them a server must be asked for, and which effects another session can repeat.
 
 use crate::charsets::{self, Hidden};
+use crate::chosen::Decided;
 use crate::door::{Asker, Door};
 use crate::question::Question;
 use crate::state::{CHARSETS, Text, assignment_rank, follower_of};
@@ -18,12 +19,14 @@ pub const AUTOCOMMIT: &str = "autocommit";
 pub type Change = (Arc<str>, Text);
 
 /// What a SET statement made of literals only did.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SetEffect {
     /// Variables that the server's session tracker reported.
     pub told: Vec<Change>,
     /// Everything that it changed in a session's state; character sets are told only in part.
     pub changes: Vec<Change>,
+    /// What it decided of who chose the session's collations.
+    pub decided: Decided,
 }
 
 impl Wants {
@@ -99,7 +102,7 @@ impl Wants {
             changes.extend(self.charset_changes(charsets::decided_by(&assignment.target)?));
         }
         changes.sort_by_key(|(name, _)| assignment_rank(name, false));
-        Some(SetEffect { told, changes })
+        Some(SetEffect { told, changes, decided: Decided::by(all) })
     }
 }
 

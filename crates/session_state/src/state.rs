@@ -19,6 +19,8 @@ pub type Text = Arc<[u8]>;
 pub const CLIENT_COLLATION: &str = "client_collation";
 /// The same of `character_set_results`.
 pub const RESULTS_COLLATION: &str = "results_collation";
+/// No collation: in place of one it is the default of the character set, whatever that is at the server at hand. Only shadows have it.
+pub(crate) const SERVERS_OWN: &str = "DEFAULT";
 
 /// What a login and SET NAMES give a character set.
 pub(crate) const NAMED_CHARSETS: [&str; 3] = ["character_set_client", "character_set_connection", "character_set_results"];
@@ -277,7 +279,8 @@ pub fn displaced_by(name: &str) -> Option<&'static str> {
 }
 
 /// Character sets and their collations, which are one value.
-const PAIRS: [(&str, &str); 2] = [("character_set_server", "collation_server"), ("character_set_database", "collation_database")];
+pub(crate) const PAIRS: [(&str, &str); 2] =
+    [("character_set_server", "collation_server"), ("character_set_database", "collation_database")];
 
 /// A variable, and another one that its assignment changes; assigned alone, that has the last word. Both are kept.
 const FOLLOWERS: &[(&str, &str)] = &[
@@ -439,32 +442,39 @@ pub fn is_charset_name(name: &str) -> bool {
 
 /// The SET that gives all that text depends on, where all of it is known. What a login or SET NAMES gave, only SET NAMES gives
 /// again, so it comes first; what was assigned alone is assigned alone again, though the name may be the same.
-fn names(want: &State) -> Option<String> {
+pub(crate) fn names(want: &State) -> Option<String> {
     let plain = |t: &&str| is_charset_name(t);
     let text = |name| want.variables.get(name).and_then(|v| std::str::from_utf8(v).ok());
     let client = text("character_set_client").filter(plain)?;
-    text("character_set_connection").filter(plain)?;
+    let connection = text("character_set_connection").filter(plain)?;
     let collation = text("collation_connection").filter(plain)?;
     let results = text("character_set_results").filter(|t| t.is_empty() || plain(t))?;
     let of_client = text(CLIENT_COLLATION).filter(plain);
     let of_results = text(RESULTS_COLLATION).filter(plain).filter(|_| plain(&results));
     let base = of_client.or(of_results);
+    let charset = if of_client.is_some() { client } else { results };
+    // Each character set has a default of its own.
+    let is_base = |of: &str, collation: &str| base == Some(collation) && (collation != SERVERS_OWN || of == charset);
     let mut sql = String::new();
-    if let Some(base) = base {
-        let charset = if of_client.is_some() { client } else { results };
-        let _ = write!(sql, ",NAMES '{charset}' COLLATE '{base}'");
-    }
+    let _ = match base {
+        Some(SERVERS_OWN) => write!(sql, ",NAMES '{charset}'"),
+        Some(base) => write!(sql, ",NAMES '{charset}' COLLATE '{base}'"),
+        None => Ok(()),
+    };
     if of_client.is_none() {
         let _ = write!(sql, ",@@session.character_set_client='{client}'");
     }
     if results.is_empty() {
         sql.push_str(",@@session.character_set_results=NULL");
-    } else if of_results.is_none() || of_results != base {
+    } else if of_results.is_none_or(|collation| !is_base(results, collation)) {
         let _ = write!(sql, ",@@session.character_set_results='{results}'");
     }
-    if Some(collation) != base {
-        // It brings its character set along.
-        let _ = write!(sql, ",@@session.collation_connection='{collation}'");
+    if !is_base(connection, collation) {
+        let _ = match collation {
+            SERVERS_OWN => write!(sql, ",@@session.character_set_connection='{connection}'"),
+            // It brings its character set along.
+            collation => write!(sql, ",@@session.collation_connection='{collation}'"),
+        };
     }
     sql.replace_range(..1, "SET ");
     Some(sql)

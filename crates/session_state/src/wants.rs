@@ -2,6 +2,7 @@
 //!
 //! It is the session's own: whatever connection serves it is brought to this state before a statement runs.
 
+use crate::chosen::Chosen;
 use crate::flavors::{StandIns, adapt};
 use crate::server_info::{Family, ServerInfo, charset_of};
 use crate::state::{State, Text};
@@ -15,6 +16,8 @@ pub const DECIDE_CHARSETS: [&str; 3] = ["default_collation_for_utf8mb4", "charac
 pub struct Wants {
     /// Schema, character sets, variables.
     pub state: State,
+    /// Who chose its collations.
+    pub chosen: Chosen,
     /// How its texts are read, as its `sql_mode` and its server's flavor say.
     pub lex: LexMode,
     /// Which servers know its collations.
@@ -25,7 +28,8 @@ pub struct Wants {
 
 impl Default for Wants {
     fn default() -> Self {
-        Self { state: State::default(), lex: LexMode::default(), family: Family::MySql, stand_ins: None }
+        let (state, chosen) = (State::default(), Chosen::default());
+        Self { state, chosen, lex: LexMode::default(), family: Family::MySql, stand_ins: None }
     }
 }
 

@@ -4,6 +4,7 @@ use super::line::WaitingLine;
 use super::{OrderTicket, lock};
 use meter::digest::Digest;
 use rehearsal::Answer;
+use session_state::chosen::Chosen;
 use session_state::class::LaneKey;
 use session_state::state::{State, Text};
 use sql::{Analysis, LexMode};
@@ -53,6 +54,8 @@ impl Job {
 pub(crate) struct CopiedState {
     /// Its state.
     pub state: State,
+    /// Who chose its collations.
+    pub chosen: Chosen,
     /// Where it runs, and as whom.
     pub lane: LaneKey,
     /// Collation of new connections.

@@ -16,6 +16,8 @@ pub(crate) use run::{Failure, ask, attempt, explain, ready, ready_again};
 use crate::limits::mirror_room::MirrorPermit;
 use crate::workers::counters::count;
 use crate::workers::worker::Worker;
+use model::HostgroupId;
+use session_state::chosen::Chosen;
 use session_state::class::LaneKey;
 use session_state::state::State;
 use sql::{Analysis, LexMode};
@@ -42,6 +44,8 @@ pub(crate) struct Mirrored {
     pub lane: LaneKey,
     /// Collation of new connections.
     pub collation: u8,
+    /// Servers of this hostgroup choose the collations that the client left to its server. On others, and without it, all are the state's.
+    pub chosen_in: Option<(HostgroupId, Chosen)>,
     /// How long it may run (ms), where a rule says so.
     pub timeout_ms: Option<u32>,
     /// Whose statement it copies.

@@ -338,6 +338,9 @@ enum Readied {
 
 async fn bring_to(worker: &Worker, backend: &mut Backend, copy: &Mirrored) -> io::Result<Readied> {
     let mut adapted = copy.is_guarded.then(|| guarded(&copy.state, &backend.core.info));
+    if let Some((_, chosen)) = copy.chosen_in.filter(|(hostgroup, _)| *hostgroup == copy.lane.hostgroup) {
+        chosen.leave_to(&backend.core.info, adapted.get_or_insert_with(|| copy.state.clone()));
+    }
     if worker.shared.info.is(|info| info.family != backend.core.info.family) {
         adapt(adapted.get_or_insert_with(|| copy.state.clone()), &backend.core.info);
     }
@@ -490,8 +493,10 @@ mod tests {
     use super::*;
     use crate::bed::{self, info, snapshot};
     use model::HostgroupId;
+    use session_state::chosen::Chosen;
     use session_state::class::{Class, LaneKey};
     use sql::LexMode;
+    use std::io::{Read, Write};
     use std::sync::Arc;
 
     #[tokio::test]
@@ -513,6 +518,7 @@ mod tests {
                 state: State::default(),
                 lane: key.clone(),
                 collation: 45,
+                chosen_in: None,
                 timeout_ms: None,
                 client: None,
                 is_guarded: false,
@@ -526,6 +532,53 @@ mod tests {
         assert_eq!(counted(1054, "SELECT nonsense", "Unknown column 'nonsense'"), "Unknown column 'nonsense'");
         let shown = counted(1064, "ALTER USER u IDENTIFIED BY 'secret' x", "You have an error near 'secret' x' at line 1");
         assert!(shown.starts_with("You have an error near") && !shown.contains("secret"), "{shown}");
+    }
+
+    /// What a server of this version is told to bring a fresh connection to the state of a copy.
+    async fn told(worker: &Rc<Worker>, copy: &Mirrored, version: &str) -> String {
+        let lane = worker.pool(copy.lane.hostgroup).lane(worker, &copy.lane);
+        let (mut backend, mut far) = bed::backend(worker, &lane, Flavor::MariaDb, version);
+        let server = std::thread::spawn(move || {
+            let mut header = [0; 4];
+            far.read_exact(&mut header).unwrap();
+            let mut command = vec![0; usize::from(header[0])];
+            far.read_exact(&mut command).unwrap();
+            far.write_all(b"\x07\0\0\x01\0\0\0\x02\0\0\0").unwrap();
+            String::from_utf8(command.split_off(1)).unwrap()
+        });
+        assert!(matches!(bring_to(worker, &mut backend, copy).await, Ok(Readied::Yes)));
+        server.join().unwrap()
+    }
+
+    /// The original is asked again in the state that the client has there.
+    #[tokio::test]
+    async fn only_the_shadow_chooses_collations() {
+        let snapshot = snapshot(&[(0, "a"), (1, "b")], "mysql_users = ( { username=\"u\" } )");
+        let worker = bed::worker(Arc::clone(&snapshot));
+        let (original, shadow) = (HostgroupId(0), HostgroupId(1));
+        let mut state = State::default();
+        state.variables.set_names(wire::charset::by_name("utf8mb4_general_ci").unwrap());
+        for (hostgroup, version, expected) in [
+            (shadow, "11.8.6-MariaDB", "SET NAMES 'utf8mb4',@@session.transaction_read_only='ON'"),
+            (original, "10.11.19-MariaDB", "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_general_ci',@@session.tx_read_only='ON'"),
+        ] {
+            let user = Arc::clone(&snapshot.users["u"]);
+            let copy = Mirrored {
+                body: Vec::new(),
+                start: 0,
+                execution: None,
+                analysis: sql::Analysis::NONE,
+                lex: LexMode::default(),
+                state: state.clone(),
+                lane: LaneKey { hostgroup, user, class: Class::of(Capabilities::default()) },
+                collation: 45,
+                chosen_in: Some((shadow, Chosen::by_login(45))),
+                timeout_ms: None,
+                client: None,
+                is_guarded: true,
+            };
+            assert_eq!(told(&worker, &copy, version).await, expected);
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::clients::session_handle::Limits;
 use crate::hostgroups::pool::HostgroupPool;
 use crate::net::link::Compression;
 use model::settings::SessionTrackGtids;
+use session_state::chosen::Chosen;
 use session_state::held::TRACK_GTIDS;
 use session_state::server_info::{Family, ServerInfo};
 use session_state::state::{State, Text, canonical, is_wide};
@@ -119,6 +120,10 @@ impl Session {
         self.wants.state = State { schema: self.wants.state.schema.take(), ..State::default() };
         self.wants.lex = sql::LexMode::default();
         self.client.set_initial_variables(&self.at, &mut self.wants, self.client.collation_after_reset(&self.at));
+        if self.worker.shared.serves_mysql() {
+            // No login gave it: it is the server's own.
+            self.wants.chosen = Chosen::default();
+        }
         self.client.tracking_wish = None;
         if self.client.filter.is_some() {
             self.client.filter = Some(Box::new(self.wants.default_filter(track_defaults(&self.at))));
@@ -137,6 +142,7 @@ impl Frontend {
         let family = info.as_ref().map_or(Family::MySql, |i| i.family);
         let flavor = family.flavor();
         (wants.family, wants.stand_ins) = (family, None);
+        wants.chosen = Chosen::by_login(collation);
         wants.lex.builtins = at.worker.shared.builtins();
         wants.lex.ignore_space = self.caps.contains(Capabilities::IGNORE_SPACE);
         let known = match info {

@@ -190,10 +190,12 @@ impl Session {
         captured.known.clear();
     }
 
-    /// Statements that bring a new connection into the session's state, without its schema.
+    /// Statements that bring a new connection into the session's state, without its schema. Collations that the client left to the server
+    /// are left to that of the replay.
     fn capture_setup(&self) -> Vec<Vec<u8>> {
-        let want = self.wants.without_user_variables(|name, literal| assigns_password(name, literal, self.wants.lex));
+        let mut want = self.wants.without_user_variables(|name, literal| assigns_password(name, literal, self.wants.lex));
         let Some(info) = self.worker.shared.info.get() else { return Vec::new() };
+        self.chosen_in(&mut want).leave_to(&info, &mut want);
         match state::diff(&want, &State::default(), &Variables::default(), &info) {
             Diff::Steps { set: Some(set), .. } => vec![set.into_bytes()],
             _ => Vec::new(),

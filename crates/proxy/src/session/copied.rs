@@ -298,8 +298,10 @@ impl Session {
         // Bytes of a connection without query attributes say the same, and need no names.
         let caps = self.client.caps.difference(Capabilities::QUERY_ATTRIBUTES);
         let lane = LaneKey { hostgroup: copying.run.plan.shadow, user: Arc::clone(&self.at.user), class: Class::of(caps) };
+        let mut state = self.wants.state.clone();
         let state = CopiedState {
-            state: self.wants.state.clone(),
+            chosen: self.chosen_in(&mut state),
+            state,
             lane,
             collation: u8::try_from(self.client.collation).unwrap_or(0),
             lex: self.wants.lex,

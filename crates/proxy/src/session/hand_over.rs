@@ -29,6 +29,7 @@ use crate::workers::worker::Worker;
 use model::HostgroupId;
 use serde::{Deserialize, Serialize};
 use session_state::causal::Writes;
+use session_state::chosen::Chosen;
 use session_state::facts::SessionFacts;
 use session_state::pins::{PinReason, Pins};
 use session_state::server_info::Family;
@@ -57,6 +58,9 @@ pub(crate) struct SessionRecord {
     flag_in: u32,
     writes: Option<Box<Writes>>,
     state: State,
+    /// Who chose its collations. Older versions do not send it.
+    #[serde(default)]
+    chosen: Chosen,
     family: Family,
     lex: LexMode,
     facts: SessionFacts,
@@ -141,7 +145,7 @@ impl Session {
             handle,
             client,
             at: Backends { worker: _, handle: _, user, backend, pool, lane: _, pins, places, replaying, before: _ },
-            wants: Wants { state, lex, family, stand_ins },
+            wants: Wants { state, chosen, lex, family, stand_ins },
             // What is of a statement that has ended stays here.
             hand: AtHand { began_us: _, directions: _, flag_in, min_gtid: _, watch, fill, trail: _ },
             causal: Causality { writes },
@@ -175,6 +179,7 @@ impl Session {
             flag_in: *flag_in,
             writes: writes.clone(),
             state: state.clone(),
+            chosen: *chosen,
             family: *family,
             lex: *lex,
             facts: facts.clone(),
@@ -380,7 +385,7 @@ impl SessionRecord {
             handle: Rc::clone(&handle),
             client,
             at: Backends { backend, pins: self.pins, ..Backends::new(worker, &handle, Arc::clone(&user), self.hostgroup, caps) },
-            wants: Wants { state: self.state, lex: self.lex, family: self.family, stand_ins: None },
+            wants: Wants { state: self.state, chosen: self.chosen, lex: self.lex, family: self.family, stand_ins: None },
             hand: AtHand { flag_in: self.flag_in, ..AtHand::default() },
             causal: Causality { writes: self.writes },
             beside: None,

@@ -31,10 +31,12 @@ async fn what_a_session_is_reaches_another_process() {
     bed.hand.flag_in = 7;
     bed.facts.note_own_error(9001, *b"HY000", b"late");
     bed.wants.lex.ansi_quotes = true;
+    bed.wants.chosen = Chosen::by_login(7);
     bed.handle.set_own_idle_limit(5_000);
     let (record, sockets) = carried(&bed).unwrap();
     assert_eq!((record.id, &*record.user, record.hostgroup), (bed.handle.id, "anna", HOME));
     assert_eq!((&record.state, record.lex, record.family), (&bed.wants.state, bed.wants.lex, bed.wants.family));
+    assert_eq!(record.chosen, bed.wants.chosen);
     assert_eq!(record.pins.set(), bed.at.pins.set());
     assert_eq!(record.pins.temporary_tables(), bed.at.pins.temporary_tables());
     let facts = |facts: &SessionFacts| (facts.insert_id, facts.numbers());

@@ -77,6 +77,7 @@ impl Session {
         for (name, value) in &effect.changes {
             self.effects().note_learnt_variable(name, value);
         }
+        self.wants.chosen.note(effect.decided);
         let leaves_warnings = self.facts.leaves_warnings(self.worker.shared.flavor(), analysis, self.client.sql_text(command, start));
         self.facts.note_success(leaves_warnings);
         let kept = self.client.told_changes(&effect.told);

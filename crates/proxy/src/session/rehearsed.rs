@@ -7,10 +7,12 @@ use super::route::is_plain_read;
 use crate::mirror::MAX_TEXT;
 use crate::shadow::{Repeated, Shadow};
 use rehearsal::{Reads, Skip};
+use session_state::chosen::Chosen;
 use session_state::pins::{self, PinReason, PinSet};
-use session_state::state::Text;
+use session_state::state::{State, Text};
 use sql::Facts;
 use std::rc::Rc;
+use std::sync::Arc;
 use wire::command::Command;
 use wire::flags::StatusFlags;
 
@@ -67,8 +69,16 @@ impl Session {
         let Some((answer, time_us)) = beside.answer().cloned() else { return shadow.run.skip(Skip::Original) };
         let Some(mut copy) = self.copy_for(statement, shadow.run.plan.shadow) else { return shadow.run.skip(Skip::Form) };
         copy.is_guarded = true;
+        copy.chosen_in = Some((shadow.run.plan.shadow, self.chosen_in(&mut copy.state)));
         let digest = self.worker.digest(copy.text(), copy.lex, &copy.analysis);
         shadow.admit(&self.worker, Repeated { copy, digest, answer, time_us });
+    }
+
+    /// Who chose the collations of this state, which is the session's, for a server of another version than those that serve it.
+    pub(super) fn chosen_in(&self, state: &mut State) -> Chosen {
+        let held = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info));
+        let original = held.or_else(|| self.at.pool.one_version()).or_else(|| self.worker.shared.info.get());
+        self.wants.chosen.settle(original.as_deref(), state)
     }
 
     /// The session's shadow, if one of the rehearsals that run wants it.
@@ -163,7 +173,6 @@ mod tests {
     use super::*;
     use crate::session::bed::Bed;
     use ::rehearsal::{Form as RowForm, Run};
-    use std::sync::Arc;
 
     const ROW: &str = r#"mysql_rehearsals = (
         { name="new", source_hostgroup=1, shadow_hostgroup=2, percent=100, users="anna", schemas="shop" } )"#;

@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::door::door;
 use super::effects::Effects;
 use session_state::charsets::{self};
+use session_state::chosen::Decided;
 use session_state::door::Door;
 use session_state::pins::{PinReason, WISHES};
 use session_state::setting::AUTOCOMMIT;
@@ -144,6 +145,7 @@ impl Effects<'_> {
         let (assignments, is_versioned) = (assignments(sql, analysis, self.wants.lex), analysis.facts.contains(Facts::VERSIONED));
         let hidden =
             charsets::hidden_after(&assignments, is_versioned, reply, |charset| self.at.backend.usual_collation(self.wants, charset));
+        self.wants.chosen.note(Decided::by(&assignments));
         self.wants.ask_for_charsets(&mut door!(self), &hidden).await
     }
 

@@ -6,6 +6,7 @@ use crate::bed::info;
 use crate::session::Wants;
 use crate::session::bed::{Bed, analysis, error, ok, ok_open, packet_of, result_of, told};
 use crate::session::setting::assignments;
+use session_state::chosen::Chosen;
 use session_state::held::Tracking;
 use session_state::literals::is_bare_null;
 use session_state::state::Diff;
@@ -164,6 +165,34 @@ async fn where_servers_tell_nothing_they_are_asked() {
         assert_eq!(values(&bed, names), expected, "{text}");
         assert_eq!(bed.pins(), pins, "{text}");
         assert_eq!(bed.sent()[0], question, "{text}");
+    }
+}
+
+/// A shadow chooses what the client has not named, also where the SET is answered without a server.
+#[tokio::test]
+async fn a_session_knows_whether_its_client_named_its_collation() {
+    let tells = told(&["character_set_client", "character_set_connection", "character_set_results"].map(|name| (name, "utf8mb4")));
+    let shadow = info(MariaDb, "12.3.1-MariaDB");
+    let of_shadow = |bed: &Bed| {
+        let mut state = bed.wants.state.clone();
+        bed.chosen_in(&mut state).leave_to(&shadow, &mut state);
+        state.variables.get("collation_connection").map(|value| String::from_utf8_lossy(value).into_owned())
+    };
+    let own = "utf8mb4_uca1400_ai_ci";
+    for (text, expected) in [("SET NAMES utf8mb4", "DEFAULT"), ("SET NAMES utf8mb4 COLLATE utf8mb4_uca1400_ai_ci", own)] {
+        let mut bed = Bed::new("").on(MariaDb);
+        bed.answers(&[result_of(&[&["utf8mb4", "utf8mb4", "utf8mb4", "utf8mb4", own]])]);
+        bed.ran(text, &tells);
+        let analysis = bed.analysis(text);
+        let untold = bed.effects().learn_set(text.as_bytes(), &analysis, &tells).await.unwrap();
+        assert_eq!(values(&bed, &["collation_connection"]), [own], "{text}");
+        assert_eq!(of_shadow(&bed).as_deref(), Some(expected), "{text}");
+        bed.effects().remember_set(text.as_bytes(), &analysis, &tells, &untold);
+        bed.at.backend = None;
+        bed.wants.chosen = Chosen::default();
+        let command = bed.says(text);
+        assert!(bed.answered_here(command, 0, &analysis).await.unwrap(), "{text}");
+        assert_eq!(of_shadow(&bed).as_deref(), Some(expected), "{text}, answered here");
     }
 }
 

@@ -266,6 +266,7 @@ async fn ask(worker: &Rc<Worker>, user: &Arc<User>, hostgroup: HostgroupId, sql:
         state: State::default(),
         lane: LaneKey { hostgroup, user: Arc::clone(user), class: Class::of(Capabilities::default()) },
         collation: COLLATION,
+        chosen_in: None,
         timeout_ms: None,
         client: None,
         is_guarded: true,

@@ -285,12 +285,13 @@ impl Player {
     /// The session begins, or begins again. A connection that it has is reset at once, for what is open there ends now. Another one is made
     /// from now on, while the original's statement runs, unless many sessions have theirs early: then it is made in the turn.
     async fn begin(&mut self, begun: CopiedState) {
-        let CopiedState { state, lane, collation, lex, last_insert_id, client } = begun;
+        let CopiedState { state, chosen, lane, collation, lex, last_insert_id, client } = begun;
         let is_same_user = self.session.as_ref().is_some_and(|before| before.lane == lane);
         if !is_same_user {
             self.leave();
         }
         let (body, analysis) = (Vec::new(), Analysis::NONE);
+        let chosen_in = Some((lane.hostgroup, chosen));
         let session = Rc::new(Mirrored {
             body,
             start: 0,
@@ -300,6 +301,7 @@ impl Player {
             state,
             lane,
             collation,
+            chosen_in,
             timeout_ms: None,
             client,
             is_guarded: false,

@@ -438,8 +438,7 @@ mod tests {
     #[test]
     fn a_set_is_known_for_a_while_and_to_sessions_that_are_alike() {
         let mut memory = Memory::default();
-        let effect = || SetEffect { told: Vec::new(), changes: Vec::new() };
-        memory.learn_set(&place(), b"SET NAMES utf8mb4", effect(), 10);
+        memory.learn_set(&place(), b"SET NAMES utf8mb4", SetEffect::default(), 10);
         let is_known = |memory: &Memory, place: &AnswerSource<'_>, now_ms, rights_ms| {
             memory.set_effect(place, b"SET NAMES utf8mb4", now_ms, rights_ms).is_some()
         };

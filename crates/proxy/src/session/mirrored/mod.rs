@@ -102,6 +102,7 @@ impl Router<'_> {
             state: State { schema: said.schema.cloned(), ..state_of_copy(&self.wants.state) },
             lane: LaneKey { hostgroup, user: Arc::clone(&self.at.user), class: Class::of(caps) },
             collation: u8::try_from(self.client.collation).unwrap_or(0),
+            chosen_in: None,
             timeout_ms: route.timeout_ms,
             client: self.client.ip(),
             is_guarded: false,
