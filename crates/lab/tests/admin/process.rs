@@ -60,6 +60,8 @@ fn a_drained_server_says_so() {
     let mut operator = Operator::of(&proxy);
     let after = operator.rows(events);
     assert_eq!(after.get(..before.len()), Some(&before[..]));
+    operator.until(pool, &["OFFLINE_SOFT|drained by an operator's order"]);
+    operator.ok(&format!("UNDRAIN SERVER '{server}'"));
     operator.until(pool, &["ONLINE|NULL"]);
 }
 
