@@ -33,6 +33,8 @@ const LONGEST: usize = 256 << 10;
 pub struct Heal {
     /// The leader's name.
     pub leader: Option<String>,
+    /// The value of its key, and the revision of etcd that made it.
+    pub(crate) key: Option<(String, i64)>,
     /// The record, and the revision of etcd that wrote it.
     pub state: Option<(String, i64)>,
 }
@@ -239,25 +241,30 @@ impl Lead {
         }
     }
 
-    /// Stands for keys that nobody holds, and gives up those that are not wanted any more. Returns when nothing is wanted.
+    /// Stands for keys that nobody holds, and gives up those that are not wanted any more. `value` is that of this lease's keys. Returns when
+    /// nothing is wanted.
+    /// INVARIANT: a key of this lease that etcd shows is either led by or deleted: a request without an answer may have been executed or not.
     async fn stand_on(&self, store: &Store, mut seen: watch::Receiver<Arc<Seen>>, lease: i64, value: &str) {
         let mut wanted = self.wanted.subscribe();
         loop {
             let now = wanted.borrow_and_update().now();
-            let lost = self.held().take_all_but(&now);
+            let known = Arc::clone(&seen.borrow_and_update());
+            let mut lost = self.held().take_all_but(&now);
+            for (cluster, key) in unwanted(&known, &now, value) {
+                lost.entry(cluster).or_insert(key);
+            }
             for (cluster, key) in lost {
                 leave(store, cluster, &key).await;
             }
             if now.is_empty() {
                 return;
             }
-            let known = Arc::clone(&seen.borrow_and_update());
             for cluster in now.iter().copied() {
                 let own = self.held().keys.get(&cluster).cloned();
                 match own {
                     // A failure here says nothing about the lease.
                     Some(key) if is_there(store, cluster, &key).await == Ok(false) => drop(self.held().keys.remove(&cluster)),
-                    None if is_free(&known, cluster) => {
+                    None if may_stand(&known, cluster, value) => {
                         if let Ok(Some(made_at)) = stand(store, cluster, value, lease).await {
                             let key = Key { made_at, value: value.to_owned(), obtained: Instant::now() };
                             self.held().keys.insert(cluster, key);
@@ -266,7 +273,8 @@ impl Lead {
                     Some(_) | None => {}
                 }
             }
-            let is_due = |seen: &Seen| now.iter().any(|cluster| is_free(seen, *cluster) && !self.held().keys.contains_key(cluster));
+            let is_due =
+                |seen: &Seen| now.iter().any(|cluster| may_stand(seen, *cluster, value) && !self.held().keys.contains_key(cluster));
             let freed = async { while seen.changed().await.is_ok() && !is_due(&seen.borrow_and_update()) {} };
             tokio::select! {
                 () = freed => {}
@@ -325,9 +333,19 @@ impl Lead {
     }
 }
 
-/// Whether nobody heals the cluster, as far as etcd was read.
-fn is_free(seen: &Seen, cluster: u32) -> bool {
-    seen.is_known && seen.heal.get(&cluster).is_none_or(|heal| heal.leader.is_none())
+/// Whether nobody heals the cluster, as far as etcd was read, or the leader's key has this lease's `value`.
+fn may_stand(seen: &Seen, cluster: u32, value: &str) -> bool {
+    let is_own = |heal: &Heal| heal.key.as_ref().is_some_and(|(found, _)| found == value);
+    seen.is_known && seen.heal.get(&cluster).is_none_or(|heal| heal.leader.is_none() || is_own(heal))
+}
+
+/// The keys with this lease's `value` in clusters that this proxy is not to heal.
+fn unwanted(seen: &Seen, wanted: &BTreeSet<u32>, value: &str) -> BTreeMap<u32, Key> {
+    let own = |(cluster, heal): (&u32, &Heal)| {
+        let (found, made_at) = heal.key.as_ref().filter(|(found, _)| found == value && !wanted.contains(cluster))?;
+        Some((*cluster, Key { made_at: *made_at, value: found.clone(), obtained: Instant::now() }))
+    };
+    seen.heal.iter().filter_map(own).collect()
 }
 
 /// Whether the leader's key is still the one that this proxy made.
@@ -336,7 +354,7 @@ async fn is_there(store: &Store, cluster: u32, own: &Key) -> Result<bool, EtcdEr
     Ok(now.entries.first().is_some_and(|entry| own.is(entry)))
 }
 
-/// Deletes the leader's key that this proxy made. It ends with the lease otherwise.
+/// Deletes the leader's key that this proxy made. If that fails, it is tried again while etcd shows the key; the key ends with the lease.
 async fn leave(store: &Store, cluster: u32, own: &Key) {
     let key = store.key(&leader(cluster));
     let gone = json!({ "request_delete_range": { "key": encode(&key) } });
@@ -375,6 +393,7 @@ pub(crate) fn seen<'a>(entries: impl Iterator<Item = &'a Entry>, prefix: &str) -
             "leader" => {
                 let value: Value = serde_json::from_str(&text).unwrap_or_default();
                 heal.leader = Some(value["name"].as_str().unwrap_or("unknown").to_owned());
+                heal.key = Some((text, entry.create_revision));
             }
             "state" => heal.state = Some((text, entry.mod_revision)),
             _ => {}
@@ -385,7 +404,13 @@ pub(crate) fn seen<'a>(entries: impl Iterator<Item = &'a Entry>, prefix: &str) -
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use model::settings::AdminVariables;
+
     use super::*;
+    use crate::settings::Settings;
 
     #[test]
     fn keys_say_who_heals_and_what_was_healed() {
@@ -395,15 +420,17 @@ mod tests {
             mod_revision,
             create_revision: 1,
         };
+        let leader = "{\"name\":\"p1\",\"lease\":\"7\"}";
         let entries = [
-            entry("10/leader", "{\"name\":\"p1\",\"lease\":\"7\"}", 4),
+            entry("10/leader", leader, 4),
             entry("10/state", "{}", 9),
             entry("11/leader", "?", 5),
             entry("x/state", "{}", 6),
             entry("12", "{}", 7),
         ];
         let found = seen(entries.iter(), "/tidegate/main/live/heal/");
-        assert_eq!(found[&10], Heal { leader: Some("p1".into()), state: Some(("{}".into(), 9)) });
+        let wanted = Heal { leader: Some("p1".into()), key: Some((leader.into(), 1)), state: Some(("{}".into(), 9)) };
+        assert_eq!(found[&10], wanted);
         assert_eq!((found[&11].leader.as_deref(), found.len()), (Some("unknown"), 2));
     }
 
@@ -457,11 +484,103 @@ mod tests {
         assert!(news.has_changed().unwrap() && news.borrow_and_update().now() == ten(), "again");
     }
 
+    /// What etcd says of hostgroup 10: its leader's name, and the value of the key.
+    fn shown(is_known: bool, leader: Option<(&str, &str)>) -> Seen {
+        let (name, key) = (leader.map(|(name, _)| name.to_owned()), leader.map(|(_, value)| (value.to_owned(), 4)));
+        Seen { is_known, heal: BTreeMap::from([(10, Heal { leader: name, key, state: None })]), ..Seen::default() }
+    }
+
     #[test]
-    fn a_proxy_stands_only_where_it_knows_that_nobody_leads() {
-        let heal = |leader: Option<&str>| BTreeMap::from([(10, Heal { leader: leader.map(str::to_owned), state: None })]);
-        let seen = |is_known, heal| Seen { is_known, heal, ..Seen::default() };
-        assert!(is_free(&seen(true, BTreeMap::new()), 10) && is_free(&seen(true, heal(None)), 10));
-        assert!(!is_free(&seen(true, heal(Some("two"))), 10) && !is_free(&seen(false, heal(None)), 10));
+    fn a_proxy_stands_only_where_it_knows_that_nobody_else_leads() {
+        let none = Seen { is_known: true, ..Seen::default() };
+        assert!(may_stand(&none, 10, "a") && may_stand(&shown(true, None), 10, "a"));
+        assert!(!may_stand(&shown(true, Some(("two", "b"))), 10, "a") && !may_stand(&shown(false, None), 10, "a"));
+        assert!(!may_stand(&shown(true, Some(("one", "before"))), 10, "a"), "a key of its lease before");
+        assert!(may_stand(&shown(true, Some(("one", "a"))), 10, "a"), "it does not know that it made it");
+    }
+
+    #[test]
+    fn a_key_that_was_not_deleted_is_given_up_again() {
+        let (own, other) = (shown(true, Some(("one", "a"))), shown(true, Some(("two", "b"))));
+        let left = unwanted(&own, &BTreeSet::from([11]), "a");
+        assert!(left.len() == 1 && left[&10].made_at == 4 && left[&10].value == "a");
+        assert!(unwanted(&own, &BTreeSet::from([10]), "a").is_empty() && unwanted(&other, &BTreeSet::new(), "a").is_empty());
+    }
+
+    /// The next request's body; None at the end of the connection.
+    fn request(line: &mut BufReader<TcpStream>) -> Option<Value> {
+        let mut bytes = 0;
+        loop {
+            let mut head = String::new();
+            if line.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+            match head.trim_end().split_once(':') {
+                Some((name, value)) if name.eq_ignore_ascii_case("content-length") => bytes = value.trim().parse().ok()?,
+                None if head.trim_end().is_empty() => break,
+                _ => {}
+            }
+        }
+        let mut body = vec![0_u8; bytes];
+        line.read_exact(&mut body).ok()?;
+        serde_json::from_slice(&body).ok()
+    }
+
+    /// An etcd with room for one key. It executes its first transactions and closes the connection without an answer.
+    fn etcd(mut lost: usize) -> Store {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoints = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let mut key = None;
+            for line in listener.incoming() {
+                let mut line = BufReader::new(line.unwrap());
+                while let Some(asked) = request(&mut line) {
+                    let put = &asked["success"][0]["request_put"];
+                    let is_made = key.is_none() && !put.is_null();
+                    if is_made {
+                        key = Some(json!({ "key": put["key"], "value": put["value"], "create_revision": "4", "mod_revision": "4" }));
+                    }
+                    if lost > 0 {
+                        lost -= 1;
+                        break;
+                    }
+                    let found = json!({ "kvs": key.iter().collect::<Vec<&Value>>() });
+                    let (revision, responses) = (json!({ "revision": "4" }), json!([{ "response_range": found }]));
+                    let answer =
+                        json!({ "header": revision, "succeeded": is_made, "kvs": found["kvs"], "responses": responses }).to_string();
+                    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{answer}", answer.len());
+                    line.get_mut().write_all(answer.as_bytes()).unwrap();
+                }
+            }
+        });
+        let mut vars = AdminVariables::default();
+        vars.set("shared_config_endpoints", &endpoints).unwrap();
+        Store::new(&Arc::new(Settings::read(&vars).unwrap().unwrap()))
+    }
+
+    #[test]
+    fn a_proxy_leads_by_a_key_that_it_made_without_an_answer() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            // A request is sent twice.
+            let (store, lead) = (etcd(2), Lead::default());
+            let seen = watch::Sender::new(Arc::new(Seen { is_known: true, ..Seen::default() }));
+            lead.want(BTreeSet::from([10]), Duration::from_secs(60));
+            lead.held().sent = Some(Instant::now());
+            let led = async {
+                tokio::time::sleep(RENEW / 2).await;
+                assert_eq!(lead.leading(10), None);
+                seen.send_replace(Arc::new(shown(true, Some(("one", "a")))));
+                while lead.leading(10).is_none() {
+                    tokio::time::sleep(RENEW / 100).await;
+                }
+                lead.leading(10)
+            };
+            let led = tokio::select! {
+                () = lead.stand_on(&store, seen.subscribe(), 7, "a") => None,
+                led = tokio::time::timeout(RENEW * 10, led) => led.ok().flatten(),
+            };
+            assert_eq!(led.map(|leading| leading.made_at), Some(4));
+        });
     }
 }
