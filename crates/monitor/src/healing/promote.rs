@@ -334,8 +334,7 @@ impl Promoting {
         if verdict != Verdict::Alive || self.tidying.as_ref().is_some_and(|tidying| !tidying.is_finished()) {
             return;
         }
-        let follows = |out: &ServerAddr| tended.iter().any(|one| one.addr == *out && one.standing == Standing::Follows && !one.is_out);
-        let over: Vec<ServerAddr> = record.outcasts.iter().filter(|out| follows(out)).cloned().collect();
+        let over = proved(record, tended);
         if over.is_empty() && record.failures == 0 {
             return;
         }
@@ -374,6 +373,12 @@ impl Promoting {
             said
         }));
     }
+}
+
+/// The outcasts of the record that follow the writer and are proved to have nothing else.
+pub(super) fn proved(record: &Record, tended: &[Tended]) -> Vec<ServerAddr> {
+    let follows = |out: &ServerAddr| tended.iter().any(|one| one.addr == *out && one.standing == Standing::Follows && !one.is_out);
+    record.outcasts.iter().filter(|out| follows(out)).cloned().collect()
 }
 
 /// What a look says of the server that a plan promotes.

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use model::fleet::{Decider, HealingView, Operator, RecordChange, RoleKeeper};
 use model::{HostgroupId, ServerAddr};
-use topology::GtidSet;
-use topology::healing::{Phase, Record, Verdict};
+use topology::healing::{Channel, Facts, LinkState, LinkThread, Phase, Primary, Record, Replica, ServerVersion, Standing, Verdict};
+use topology::{GtidSet, ServerId};
 
-use super::promote::Promoting;
+use super::promote::{Promoting, proved};
 use super::shared::Noted;
+use super::tend::{Ground, Tending};
 use crate::monitor::{Monitor, lock};
 use crate::testing::snapshot;
 
@@ -192,6 +193,79 @@ fn who_leads_in_mode_rejoin_ends_what_a_promotion_left() {
         let would_lead = Promoting::new().would_lead(&proxy.monitor, &policy, Verdict::Alive);
         assert_eq!(would_lead, wanted, "{mode} {phase:?}");
     }
+}
+
+/// `c` writes, and `b`, which has this, follows it.
+fn returned(has: &str) -> Facts {
+    let set = |text: &str| GtidSet::parse(text).unwrap();
+    let runs = LinkThread { state: LinkState::Runs, error: None };
+    let channel = Channel {
+        name: String::new(),
+        source: at("c"),
+        is_from_primary: true,
+        is_by_gtid: true,
+        position: String::new(),
+        receiver: runs.clone(),
+        applier: runs,
+        delay_s: 0,
+        has_filters: false,
+        lag_ms: None,
+        heard_ms: None,
+        heartbeat_ms: None,
+    };
+    let replica = Replica {
+        silence: None,
+        id: ServerId::new(Some(2), Some("bb")),
+        executed: set(has),
+        received: set(has),
+        has_gtids: true,
+        is_closed: true,
+        logs: true,
+        channel: Some(channel),
+        channels: 1,
+        ..Replica::silent(at("b"), "")
+    };
+    let primary = Primary {
+        addr: at("c"),
+        id: ServerId::new(Some(3), Some("cc")),
+        version: ServerVersion::default(),
+        executed: Some(set("aa:1-5")),
+        latest: None,
+        purged: GtidSet::default(),
+        acknowledged: GtidSet::default(),
+        is_strict: false,
+        semi_sync: None,
+        age_ms: 0,
+        site: "".into(),
+    };
+    Facts { primary: Some(primary), is_alive: true, replicas: vec![replica] }
+}
+
+/// Its promotion was given up, so no proxy knows of a fork.
+#[tokio::test]
+async fn an_outcast_of_the_record_has_to_be_proved() {
+    let mut proxy = Proxy::new("full");
+    let record = Record { outcasts: vec![at("b")], ..Record::default() };
+    proxy.read(&record);
+    assert_eq!(proxy.forks(), 0);
+    let writers = [at("c")];
+    let ground = Ground { writer: TEN, servers: &[], writers: &writers, foreign: &[] };
+    let mut tending = Tending::default();
+    let found = tending.round(&proxy.monitor, &ground, &returned("aa:1-5,bb:1"), Verdict::Alive).await.tended;
+    assert_eq!((found[0].standing, found[0].is_out), (Standing::Errant, true), "{}", found[0].why);
+    assert!(proved(&record, &found).is_empty());
+    let found = tending.round(&proxy.monitor, &ground, &returned("aa:1-5"), Verdict::Alive).await.tended;
+    assert_eq!((found[0].standing, found[0].is_out), (Standing::Follows, false), "{}", found[0].why);
+    assert_eq!(proved(&record, &found), [at("b")]);
+    proxy.read(&Record::default());
+    let found = tending.round(&proxy.monitor, &ground, &returned("aa:1-5,bb:1"), Verdict::Alive).await.tended;
+    assert!(!found[0].is_out, "ACKNOWLEDGE HEALING has let it in");
+
+    lock(&proxy.monitor.healing.returned).insert(at("b"));
+    tending.round(&proxy.monitor, &ground, &returned("aa:1-5"), Verdict::Alive).await;
+    proxy.read(&record);
+    let found = tending.round(&proxy.monitor, &ground, &returned("aa:1-5,bb:1"), Verdict::Alive).await.tended;
+    assert_eq!((found[0].standing, found[0].is_out), (Standing::Errant, true), "it wrote after it had followed: {}", found[0].why);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use topology::healing::{Channel, Facts, LinkState, LinkThread, Proof, Replica, V
 
 use super::board::Seen;
 use super::rejoin::rebuild;
-use super::tend::{has_stepped_down, runs};
+use super::tend::{has_stepped_down, is_former, runs};
 use crate::monitor::{Monitor, lock};
 use crate::operator::{Outcome, Rejoin, rejoin};
 
@@ -67,7 +67,7 @@ impl Monitor {
             () if let Some(why) = self.suspended(writer) => return Err(format!("{why}; nothing was changed")),
             () => {}
         }
-        let (forks, fenced) = self.past(writer);
+        let (forks, former) = self.former(writer);
         let (servers, foreign) = self.consult(|snapshot, layout| {
             let groups = snapshot.roles.iter().filter(|group| group.writer == writer);
             let placed = groups.flat_map(|group| group.hostgroups()).filter_map(|id| layout.hostgroups.get(&id)).flatten();
@@ -75,7 +75,7 @@ impl Monitor {
             let listed = snapshot.channels.iter().filter(|channel| channel.writer == writer);
             (servers, listed.map(|channel| Arc::clone(&channel.name)).collect::<Vec<_>>())
         });
-        let is_former = has_stepped_down(&forks, addr) || fenced.contains(addr);
+        let is_former = is_former((&forks, &former), addr);
         let is_out = seen.tended.iter().any(|one| one.addr == *addr && one.is_out);
         if follows(replica) && !is_out {
             return Err(format!("{addr} follows {} already: nothing was changed", primary.addr));

@@ -51,6 +51,8 @@ struct Memory {
     is_left: bool,
     /// It has followed the present writer.
     has_followed: bool,
+    /// The shared record lists it as an outcast.
+    is_listed: bool,
     /// It has not followed since.
     astray: Option<Instant>,
     is_settled: bool,
@@ -76,23 +78,25 @@ impl Tending {
         self.take_outcome(monitor, ground.writer).await;
         let Some(primary) = &facts.primary else { return Beside::default() };
         self.follow_writer(&primary.addr, now);
-        let (forks, fenced) = monitor.past(ground.writer);
+        let (forks, former) = monitor.former(ground.writer);
         let fork = forks.last().filter(|fork| fork.heir == primary.addr).cloned();
         self.is_own = fork.as_ref().is_some_and(|fork| fork.is_noted);
         self.servers.retain(|addr, _| facts.replicas.iter().any(|replica| replica.addr == *addr));
         let at_work = self.work.as_ref().map(|(addr, _)| addr.clone());
+        let outcasts = monitor.record(ground.writer).0.outcasts;
         // What is done to a server is no operator's doing.
         for replica in facts.replicas.iter().filter(|replica| Some(&replica.addr) != at_work.as_ref()) {
             let is_alive = |source: &ServerAddr| answers(facts, source);
             let memory = self.servers.entry(replica.addr.clone()).or_default();
             memory.look(replica, is_alive);
+            memory.list(outcasts.iter().any(|out| out.is_same(&replica.addr)));
             memory.has_followed |= lock(&monitor.healing.returned).remove(&replica.addr);
             if monitor.healing.take_adopted(&replica.addr) {
                 (memory.is_left, memory.is_settled, memory.failures, memory.tried) = (false, false, 0, None);
                 memory.failed.clear();
             }
         }
-        let trails = self.trails(&forks, &fenced, now);
+        let trails = self.trails(&forks, &former, now);
         let pause = self.pause(monitor, ground, &primary.addr, verdict, now);
         let mut tended = tend(facts, &trails, fork.as_ref(), pause.as_deref());
         for one in tended.iter_mut().filter(|one| Some(&one.addr) == at_work.as_ref()) {
@@ -127,11 +131,11 @@ impl Tending {
         }
     }
 
-    fn trails(&self, forks: &[Fork], fenced: &[ServerAddr], now: Instant) -> BTreeMap<ServerAddr, Trail> {
+    fn trails(&self, forks: &[Fork], former: &[ServerAddr], now: Instant) -> BTreeMap<ServerAddr, Trail> {
         let since_ms = |then: Instant| whole(now.saturating_duration_since(then).as_millis());
         let trail = |(addr, memory): (&ServerAddr, &Memory)| {
             let trail = Trail {
-                is_former: !memory.has_followed && (has_stepped_down(forks, addr) || fenced.contains(addr)),
+                is_former: !memory.has_followed && is_former((forks, former), addr),
                 is_left: memory.is_left,
                 is_settled: memory.is_settled,
                 astray_ms: memory.astray.map_or(0, since_ms),
@@ -260,6 +264,12 @@ impl Memory {
         };
         self.ran = Some(runs);
     }
+
+    /// Whether the record lists it. What it was proved to have before that says nothing of what it wrote since.
+    fn list(&mut self, is_listed: bool) {
+        self.has_followed &= self.is_listed || !is_listed;
+        self.is_listed = is_listed;
+    }
 }
 
 /// Whether a server wrote and another one took over, after it had taken over itself.
@@ -268,12 +278,25 @@ pub(super) fn has_stepped_down(forks: &[Fork], addr: &ServerAddr) -> bool {
     last.is_some_and(|fork| fork.heir != *addr)
 }
 
+/// Whether a server wrote under an earlier role, see [`Monitor::former`].
+pub(super) fn is_former((forks, former): (&[Fork], &[ServerAddr]), addr: &ServerAddr) -> bool {
+    has_stepped_down(forks, addr) || former.iter().any(|one| one.is_same(addr))
+}
+
 fn answers(facts: &Facts, addr: &ServerAddr) -> bool {
     let is_primary = facts.primary.as_ref().is_some_and(|primary| primary.addr.is_same(addr));
     (is_primary && facts.is_alive) || facts.replicas.iter().any(|replica| replica.addr.is_same(addr) && replica.silence.is_none())
 }
 
 impl Monitor {
+    /// The promotions of a cluster that this proxy knows, and servers that wrote under an earlier role besides: those that it fenced, and
+    /// those that the shared record lists. It knows no promotion that was given up, and none before its data directory was made.
+    pub(super) fn former(&self, writer: HostgroupId) -> (Vec<Fork>, Vec<ServerAddr>) {
+        let (forks, mut former) = self.past(writer);
+        former.extend(self.record(writer).0.outcasts);
+        (forks, former)
+    }
+
     /// A step by which a server comes back, or does not.
     pub(crate) fn note_rejoin(&self, writer: HostgroupId, server: &ServerAddr, what: &str, why: &str) {
         self.journal_says(writer, server, what, why);
