@@ -36,7 +36,9 @@ pub(super) struct Promoting {
     /// Plans for the present death that failed, and when the last one did.
     failures: u32,
     failed: Option<(Instant, String)>,
-    /// The plan whose server was seen to refuse connections, and since when; with the time in Unix ms.
+    /// When etcd said last that no server is about to be opened; None while this process has not seen that.
+    unforked: Option<Instant>,
+    /// The plan whose server was seen to refuse connections, since when, and for how long it can have taken writes before, ms.
     refused: Option<(String, Instant, u64)>,
     /// Servers that failed in those plans, see [`Promote::unable`].
     unable: Unable,
@@ -88,6 +90,7 @@ impl Promoting {
             looks,
             failures: 0,
             failed: None,
+            unforked: None,
             refused: None,
             unable: Unable::default(),
             acknowledged_ms: 0,
@@ -130,7 +133,7 @@ impl Promoting {
         self.take_outcome(writer).await;
         let lease = monitor.lease(writer);
         let record = monitor.record(writer).0;
-        let heir = self.heir(&record, facts, field.policy);
+        let heir = self.heir(&lease, &record, facts, field.policy);
         // In every mode: a mode that was changed leaves no channel stopped.
         if self.work.is_none() {
             self.thaw(monitor, field, facts, (&lease, &record, heir));
@@ -315,7 +318,12 @@ impl Promoting {
     }
 
     /// What is seen of the server that a plan of another healer promotes.
-    fn heir(&mut self, record: &Record, facts: &Facts, policy: &Healing) -> Heir {
+    fn heir(&mut self, lease: &Lease, record: &Record, facts: &Facts, policy: &Healing) -> Heir {
+        let now = Instant::now();
+        // Without etcd, another healer may be further than the record says.
+        if record.phase != Phase::Fork && !matches!(lease, Lease::Away(_) | Lease::Own(0)) {
+            self.unforked = Some(now);
+        }
         let refuses = |heir: &ServerAddr| facts.replicas.iter().any(|one| one.addr == *heir && one.refuses);
         let seen = heir_of(record, facts);
         if record.phase != Phase::Fork || seen != Heir::Silent || !record.heir.as_ref().is_some_and(refuses) {
@@ -323,10 +331,17 @@ impl Promoting {
             return seen;
         }
         let before = self.refused.take().filter(|(plan, ..)| *plan == record.plan);
-        let (plan, since, unix_ms) = before.unwrap_or_else(|| (record.plan.clone(), Instant::now(), unix_ms()));
-        let is_gone = is_gone(policy, whole(since.elapsed().as_millis()), unix_ms.saturating_sub(record.promoted_ms));
-        self.refused = Some((plan, since, unix_ms));
+        let (plan, since, reign_ms) = before.unwrap_or_else(|| (record.plan.clone(), now, self.reign_ms(record, now)));
+        let is_gone = is_gone(policy, whole(now.saturating_duration_since(since).as_millis()), reign_ms);
+        self.refused = Some((plan, since, reign_ms));
         if is_gone { Heir::Gone } else { seen }
+    }
+
+    /// The longest that the server of a plan can have taken writes until now, ms: since this process saw the cluster before the point of no
+    /// return. The time that the healer wrote is by another machine's clock, so it can only make that longer.
+    fn reign_ms(&self, record: &Record, now: Instant) -> u64 {
+        let seen_ms = self.unforked.map_or(u64::MAX, |seen| whole(now.saturating_duration_since(seen).as_millis()));
+        seen_ms.max(unix_ms().saturating_sub(record.promoted_ms))
     }
 
     /// Takes out of the record what is over.
@@ -535,6 +550,44 @@ mod tests {
         assert_eq!(heir_of(&record, &facts(replica(false))), Heir::Closed);
         assert_eq!(heir_of(&record, &facts(Replica::silent(addr("b"), "gone"))), Heir::Silent);
         assert_eq!(heir_of(&Record::default(), &facts(replica(true))), Heir::Silent);
+    }
+
+    #[test]
+    fn an_heir_is_given_up_by_this_machines_clock() {
+        let shared = "mysql_servers = ( { address=\"a\", hostgroup=10 } )
+            mysql_replication_hostgroups = ( { writer_hostgroup=10, reader_hostgroup=11 } )
+            mysql_healing = ( { writer_hostgroup=10, mode=\"full\", loss=\"reported\", max_lost_ms=10000 } )";
+        let snapshot = crate::testing::snapshot(shared);
+        let policy = &snapshot.healing[&HostgroupId(10)];
+        let facts = Facts { replicas: vec![Replica { refuses: true, ..Replica::silent(addr("b"), "refused") }], ..Facts::default() };
+        let mut record = Record::default();
+        record.begin("p", "one", &addr("a"), Vec::new());
+        let before = record.clone();
+        record.fork(&addr("b"), topology::GtidSet::default(), unix_ms());
+        let other = Lease::Other(Some("one".to_owned()));
+        let ago = |ms| Instant::now().checked_sub(Duration::from_millis(ms));
+        // What is seen of the heir after it has refused for 11 s. `reign_ms`: before it did, the record had a fork for so long.
+        let judged = |reign_ms: Option<u64>, promoted_ms: u64| {
+            let mut promoting = Promoting::new();
+            promoting.unforked = reign_ms.and_then(ago);
+            let record = Record { promoted_ms, ..record.clone() };
+            assert_eq!(promoting.heir(&other, &record, &facts, policy), Heir::Silent);
+            promoting.refused = promoting.refused.take().and_then(|(plan, _, reign_ms)| Some((plan, ago(11_000)?, reign_ms)));
+            promoting.heir(&other, &record, &facts, policy)
+        };
+        assert_eq!(judged(Some(1_000), unix_ms()), Heir::Gone);
+        assert_eq!(judged(Some(40_000), unix_ms() + 40_000), Heir::Silent, "the healer's clock was ahead");
+        assert_eq!(judged(Some(1_000), unix_ms() - 40_000), Heir::Silent, "it was behind, or the record came late");
+        assert_eq!(judged(None, unix_ms() + 40_000), Heir::Silent, "nobody knows for how long it wrote");
+
+        let mut promoting = Promoting::new();
+        for (lease, is_known) in [(Lease::Away("gone".to_owned()), false), (Lease::Own(0), false), (other.clone(), true)] {
+            promoting.heir(&lease, &before, &facts, policy);
+            assert_eq!(promoting.unforked.is_some(), is_known, "{lease:?}");
+        }
+        let seen = promoting.unforked;
+        promoting.heir(&other, &record, &facts, policy);
+        assert_eq!(promoting.unforked, seen, "it is past the point of no return");
     }
 
     #[test]

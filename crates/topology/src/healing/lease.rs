@@ -296,8 +296,8 @@ impl Heir {
 const GONE_MS: u64 = 10_000;
 
 /// Whether a server that was about to be promoted is given up. `refused_ms` is the time for which its host has refused connections, and
-/// `reign_ms` the longest that it can have taken writes: from the point of no return until it was first seen to refuse. What it took in that
-/// time is lost, and nobody can count it.
+/// `reign_ms` the longest that it can have taken writes: from the point of no return until it was first seen to refuse; `u64::MAX` if that is
+/// not known. What it took in that time is lost, and nobody can count it.
 pub fn is_gone(policy: &Healing, refused_ms: u64, reign_ms: u64) -> bool {
     let is_accepted = match policy.loss {
         Loss::None => false,
