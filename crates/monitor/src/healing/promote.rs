@@ -542,6 +542,11 @@ mod tests {
         let mut opens = || settle_record(&mut twice, "p", &[], Heir::Open);
         assert_eq!([opens(), opens()], [Ok(true), Ok(false)], "the programs of `after` run once");
         assert_eq!(settle_record(&mut at(Phase::Plan), "p", &[], Heir::Open), Ok(false));
+        // What its own healer could not write when it opened the server, it writes when it is done.
+        let mut done = at(Phase::Fork);
+        done.end(vec![stopped("c")]);
+        assert_eq!((done.phase, &done.stopped[..]), (Phase::Open, &[stopped("c")][..]));
+        assert_eq!(settle_record(&mut done, "p", &[], Heir::Open), Ok(false), "that healer has run them");
 
         let replica = |is_open| Replica { silence: None, is_open, ..Replica::silent(addr("b"), "") };
         let facts = |replica| Facts { replicas: vec![replica], ..Facts::default() };

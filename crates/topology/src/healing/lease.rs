@@ -207,6 +207,14 @@ impl Record {
         (self.failures, self.failed) = (0, String::new());
     }
 
+    /// The plan is over and the heir writes, also if that could not be written when it was opened. `left` is still stopped.
+    pub fn end(&mut self, left: Vec<Stopped>) {
+        if self.phase == Phase::Fork {
+            self.open();
+        }
+        self.stopped = left;
+    }
+
     /// No server was opened; what is `left` was not undone yet.
     pub fn undo(&mut self, why: &str, left: Vec<Stopped>, now_ms: u64) {
         if self.phase == Phase::Fork {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use model::snapshot::HookMoment;
-use topology::healing::Plan;
+use topology::healing::{Phase, Plan};
 
 use super::Healer;
 use crate::healing::{Told, longest_hooks, run_hooks};
@@ -24,8 +24,17 @@ impl Healer {
         self.run(HookMoment::Fence, Some(plan), "another server is about to take over").await
     }
 
-    /// Whatever comes of it, the server was promoted.
+    /// Whatever comes of it, the server was promoted. Of several proxies, one runs the programs: this one if the record says that the server
+    /// writes; otherwise the one that writes so when it ends this plan.
     pub(super) async fn hook_after(&self, plan: &Plan) -> Result<(), String> {
+        let has_any = !longest_hooks(&self.monitor, self.promote.hostgroup, &[HookMoment::After]).is_zero();
+        // The record first: while the lease holds after that, no other proxy has ended the plan.
+        if self.is_shared && has_any && self.monitor.record(self.promote.hostgroup).0.phase != Phase::Open {
+            return Err("the programs of the moment `after` run when the plan is brought to its end in etcd".to_owned());
+        }
+        if let Some(lost) = self.lease().refusal().filter(|_| has_any) {
+            return Err(format!("the programs of the moment `after` did not run: {lost}"));
+        }
         self.run(HookMoment::After, Some(plan), &plan.because).await
     }
 

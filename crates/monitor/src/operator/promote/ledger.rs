@@ -62,9 +62,14 @@ impl Healer {
         Ok(())
     }
 
-    /// Nothing of this plan is left to be undone.
+    /// Nothing of this plan is left to be undone, and the heir writes.
     pub(super) async fn keep_done(&self) -> Result<(), String> {
-        self.keep_stopped(|stopped| stopped.retain(|one| !self.promote.has(&one.server))).await
+        let done = |stopped: &mut Vec<Stopped>| stopped.retain(|one| !self.promote.has(&one.server));
+        if !self.is_shared {
+            return self.keep_stopped(done).await;
+        }
+        let left = self.noted(done);
+        self.keep_own(move |record| record.end(left.clone())).await
     }
 
     /// The heir writes, and every proxy knows it.
@@ -117,17 +122,20 @@ impl Healer {
     /// Writes down what is done to channels, or is left of it.
     pub(super) async fn keep_stopped(&self, change: impl FnOnce(&mut Vec<Stopped>)) -> Result<(), String> {
         // Noted here first: whoever gives up in the middle of the write knows of it.
-        let stopped = {
-            let mut stopped = lock(&self.stopped);
-            change(&mut stopped);
-            stopped.clone()
-        };
+        let stopped = self.noted(change);
         if self.is_shared {
             return self.keep_own(move |record| record.stopped.clone_from(&stopped)).await;
         }
         let (monitor, writer) = (Arc::clone(&self.monitor), self.promote.hostgroup);
         let written = tokio::task::spawn_blocking(move || monitor.healing.orders.stop(writer, stopped)).await;
         written.map_err(|e| e.to_string())?
+    }
+
+    /// Changes what is to be written down, and returns it.
+    fn noted(&self, change: impl FnOnce(&mut Vec<Stopped>)) -> Vec<Stopped> {
+        let mut stopped = lock(&self.stopped);
+        change(&mut stopped);
+        stopped.clone()
     }
 
     /// The last promotion of this proxy.
