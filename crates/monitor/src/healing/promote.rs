@@ -304,6 +304,10 @@ impl Promoting {
         if lease.refusal().is_some() {
             return;
         }
+        // What work of this proxy has stopped, it starts itself: ending its connections would break it off.
+        if lock(&monitor.claims).is_taken(writer) {
+            return;
+        }
         let own = monitor.healing.orders.stopped(writer);
         let all = Thaw::all(field, facts, &own, lease, (record.clone(), heir));
         if all.is_empty() {
@@ -593,6 +597,27 @@ mod tests {
         let seen = promoting.unforked;
         promoting.heir(&other, &record, &facts, policy);
         assert_eq!(promoting.unforked, seen, "it is past the point of no return");
+    }
+
+    /// A change of semi-synchronous replication writes the receiver down that it stops.
+    #[tokio::test]
+    async fn what_work_of_this_proxy_stopped_is_left_to_it() {
+        let shared = "mysql_servers = ( { address=\"a\", hostgroup=10 } )
+            mysql_replication_hostgroups = ( { writer_hostgroup=10, reader_hostgroup=11 } )
+            mysql_healing = ( { writer_hostgroup=10, mode=\"full\" } )";
+        let snapshot = crate::testing::snapshot(shared);
+        let servers = [crate::testing::server("b", 3306)];
+        let field = Field { policy: &snapshot.healing[&HostgroupId(10)], servers: &servers, check: None };
+        let facts = Facts { replicas: vec![Replica { silence: None, ..Replica::silent(addr("b"), "") }], ..Facts::default() };
+        let stopped = vec![Stopped::receiver(addr("b"), String::new(), Some(addr("a")))];
+        let record = Record { stopped, ..Record::default() };
+        let (monitor, mut promoting, lease) = (Monitor::new(), Promoting::new(), Lease::Own(9));
+        let claim = crate::operator::claimed(&monitor, HostgroupId(10)).unwrap();
+        promoting.thaw(&monitor, &field, &facts, (&lease, &record, Heir::Silent));
+        assert!(promoting.thawing.is_none());
+        drop(claim);
+        promoting.thaw(&monitor, &field, &facts, (&lease, &record, Heir::Silent));
+        assert!(promoting.thawing.is_some());
     }
 
     #[test]

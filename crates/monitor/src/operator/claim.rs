@@ -149,6 +149,12 @@ impl Drop for Claim {
     }
 }
 
+/// A claim like that of a change of semi-synchronous replication, for tests of other modules.
+#[cfg(test)]
+pub(crate) fn claimed(monitor: &Arc<Monitor>, writer: HostgroupId) -> Result<impl Sized, String> {
+    Claim::take(monitor, writer, Work::Acks)
+}
+
 /// Every server of a cluster, those that were found too.
 pub(crate) fn servers(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId) -> BTreeSet<ServerAddr> {
     let groups = snapshot.roles.iter().filter(|group| group.writer == writer);

@@ -39,6 +39,8 @@ use crate::monitor::{Monitor, Running, lock};
 use plan::Hand;
 
 pub(crate) use acks::{NotSet, SetAcks, lacks_right_to_acks, run as set_acks};
+#[cfg(test)]
+pub(crate) use claim::claimed;
 pub(crate) use claim::{Claims, servers};
 pub(crate) use holds::{HoldGuard, Holds, Reason};
 pub(crate) use journal::Journal;
