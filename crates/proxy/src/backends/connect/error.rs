@@ -14,7 +14,7 @@ pub(crate) enum ConnectError {
     Closed(ServerError),
     /// The server took the login, and refused what each connection is to begin with, whoever's it is.
     Unfit(String),
-    /// The server lacks what the clients of this lane were promised. It serves other lanes.
+    /// The server lacks what the clients of this lane were promised, or one `fast_forward` client. It serves others.
     Lacks(String),
     /// It answered `init_connect` with an error: another user may be allowed what this one is not.
     InitConnect(ServerError),

@@ -172,7 +172,8 @@ pub(crate) async fn open_raw(
     if !greeted.greeting.capabilities.contains(shape) {
         // Later clients are offered only what all servers have.
         worker.shared.heard(server, info_of(&greeted.greeting));
-        return Err(ConnectError::Impossible("the server lacks protocol features that the proxy offered to the client".into()));
+        let text = "lacks protocol features that the proxy offered to the client";
+        return Err(ConnectError::Lacks(format!("{} {text}", server.key)));
     }
     caps.insert(shape);
     let backend = log_in(worker, server, lane, caps, collation, raw.schema.as_deref(), greeted, slot).await?;

@@ -444,6 +444,9 @@ impl HostgroupPool {
                 counters.backends_opened.set(counters.backends_opened.get() + 1);
                 self.release_new(worker, whose, backend);
             }
+            Err(ConnectError::Login(e)) if whose.raw().is_some() && is_of_schema(&e) => {
+                self.fail(worker, lane, whose, || AcquireError::Refused(e.clone()));
+            }
             Err(ConnectError::Login(e)) => {
                 if self.refuse(worker, server, lane, &format!("the login was refused: {e}"), before.of_lane) {
                     self.fail(worker, lane, whose, || AcquireError::Refused(e.clone()));
@@ -476,7 +479,8 @@ impl HostgroupPool {
                 }
             }
             Err(ConnectError::Lacks(text)) => {
-                if self.refuse(worker, server, lane, &text, before.of_lane) {
+                // What a `fast_forward` client was promised is its own. The lane's other clients may have been promised less.
+                if whose.raw().is_some() || self.refuse(worker, server, lane, &text, before.of_lane) {
                     let message = format!("Tidegate: {text}; connect again").into_bytes();
                     let error = ServerError { code: codes::NOT_SUPPORTED_YET, sqlstate: *b"42000", message };
                     self.fail(worker, lane, whose, || AcquireError::Refused(error.clone()));
@@ -599,6 +603,11 @@ fn passes(error: &ServerError) -> bool {
     INTERRUPTED.contains(code) || certainty::refusal(&ReplyError { code: *code, sqlstate: *sqlstate, message, unasked: false }).is_some()
 }
 
+/// Whether a login was refused for the schema that it names. Only logins of `fast_forward` sessions name one, each its client's.
+fn is_of_schema(error: &ServerError) -> bool {
+    matches!(error.code, codes::BAD_DB | codes::DBACCESS_DENIED)
+}
+
 /// Logs why there is no connection to a server; the same only once in a while.
 fn warn(worker: &Worker, server: &ServerShared, text: &str) {
     if let Some(line) = server.told.due(text, worker.shared.clock.now_ms()) {
@@ -652,6 +661,36 @@ mod tests {
                         pool.connected(&worker, server, &lane, &Whose::Anybodys, Err(error(denied())), before);
                         assert_eq!(pool.waiting().0, left, "{case}, {}", server.key);
                     }
+                })
+                .await;
+        }
+    }
+
+    /// A schema or a capability of one `fast_forward` client is no fact about the other clients of its user.
+    #[tokio::test]
+    async fn what_a_client_of_its_own_is_refused_for_holds_up_no_other() {
+        let login = |code| ConnectError::Login(ServerError { code, sqlstate: *b"42000", message: b"no".to_vec() });
+        let cases = [login(codes::BAD_DB), login(codes::DBACCESS_DENIED), ConnectError::Lacks("a:3306 lacks protocol features".to_owned())];
+        for error in cases {
+            LocalSet::new()
+                .run_until(async {
+                    let snapshot = bed::snapshot(&[(0, "a"), (0, "b")], "mysql_users = ( { username=\"u\", fast_forward=1 } )");
+                    let worker = bed::worker(Arc::clone(&snapshot));
+                    let pool = worker.pool(HostgroupId(0));
+                    let user = Arc::clone(&snapshot.users["u"]);
+                    let lane = pool.lane(&worker, &LaneKey { hostgroup: HostgroupId(0), user, class: Class::of(Capabilities::default()) });
+                    // Nothing is opened meanwhile.
+                    pool.shared.hold(true);
+                    let now_us = worker.shared.clock.now_us();
+                    let wish = || Wish::own(45, Raw { capabilities: Capabilities::default(), schema: None });
+                    let first = pool.enqueue(&worker, &lane, wish(), now_us, u64::MAX);
+                    let second = pool.enqueue(&worker, &lane, wish(), now_us, u64::MAX);
+                    let server = Arc::clone(&pool.servers()[0]);
+                    let (case, before) = (error.to_string(), PriorRefusals { of_user: 0, of_lane: 0 });
+                    pool.connected(&worker, &server, &lane, &Whose::Only(Rc::clone(&first.waiter)), Err(error), before);
+                    assert!(matches!(*first.waiter.outcome.borrow(), Outcome::Failed(AcquireError::Refused(_))), "{case}");
+                    assert!(matches!(*second.waiter.outcome.borrow(), Outcome::Waiting), "{case}");
+                    assert!(lane.may_ask(&server, worker.shared.clock.now_ms()) && !lane.is_refused_somewhere(), "{case}");
                 })
                 .await;
         }
