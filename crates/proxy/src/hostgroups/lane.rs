@@ -48,6 +48,8 @@ pub(crate) struct Lane {
     failed_us: Cell<u64>,
     /// What servers have refused it for a reason of its own.
     refusals: RefCell<Refusals>,
+    /// Grows with each configuration that it takes over.
+    generation: Cell<u64>,
     /// By the server's index in the hostgroup.
     idle: RefCell<Vec<Vec<Backend>>>,
 }
@@ -93,6 +95,7 @@ impl Lane {
             no_gtids_until_ms: Cell::new(0),
             failed_us: Cell::new(0),
             refusals: RefCell::default(),
+            generation: Cell::new(0),
             idle: RefCell::default(),
         })
     }
@@ -105,6 +108,12 @@ impl Lane {
         self.no_gtids_until_ms.set(0);
         // What was refused may be mended.
         *self.refusals.borrow_mut() = Refusals::default();
+        self.generation.set(self.generation.get().wrapping_add(1));
+    }
+
+    /// The number of the configuration in force. A refusal of a connect that began under another one says nothing of this one.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.get()
     }
 
     /// Whether a server may be asked for a connection, as far as none was refused for a reason of the user's own.

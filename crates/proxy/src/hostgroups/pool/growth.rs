@@ -62,12 +62,14 @@ impl Whose {
 }
 
 /// How often a server had refused, when it was asked once more.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct PriorRefusals {
     /// One more connection of the user.
     of_user: u32,
     /// Any of the lane.
     of_lane: u32,
+    /// The lane's configuration then.
+    generation: u64,
 }
 
 impl HostgroupPool {
@@ -329,8 +331,11 @@ impl HostgroupPool {
         if !self.shared.take_connect_rate(now_us) {
             return false;
         }
-        let before =
-            PriorRefusals { of_user: lane.quota.tries(server, &self.servers(), now_us / 1000), of_lane: lane.tries(server, now_us / 1000) };
+        let before = PriorRefusals {
+            of_user: lane.quota.tries(server, &self.servers(), now_us / 1000),
+            of_lane: lane.tries(server, now_us / 1000),
+            generation: lane.generation(),
+        };
         self.connecting.set(self.connecting.get() + 1);
         whose.is_opening(true);
         let (pool, worker, lane, server) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane), Arc::clone(server));
@@ -447,6 +452,8 @@ impl HostgroupPool {
             Err(ConnectError::Login(e)) if whose.raw().is_some() && is_of_schema(&e) => {
                 self.fail(worker, lane, whose, || AcquireError::Refused(e.clone()));
             }
+            // The password or what else was refused may be replaced: the next connect tells.
+            Err(error) if before.generation != lane.generation() && is_of_settings(&error, server, lane) => {}
             Err(ConnectError::Login(e)) => {
                 if self.refuse(worker, server, lane, &format!("the login was refused: {e}"), before.of_lane) {
                     self.fail(worker, lane, whose, || AcquireError::Refused(e.clone()));
@@ -603,6 +610,17 @@ fn passes(error: &ServerError) -> bool {
     INTERRUPTED.contains(code) || certainty::refusal(&ReplyError { code: *code, sqlstate: *sqlstate, message, unasked: false }).is_some()
 }
 
+/// Whether a connect failed for what the configuration says of a lane's user.
+fn is_of_settings(error: &ConnectError, server: &ServerShared, lane: &Lane) -> bool {
+    match error {
+        ConnectError::Login(_) | ConnectError::Impossible(_) | ConnectError::NoSecret(_) | ConnectError::InitConnect(_) => true,
+        ConnectError::Tls(_) => server.config().has_own_tls(&lane.key.user.name),
+        ConnectError::Server(_) | ConnectError::Closed(_) | ConnectError::Unfit(_) | ConnectError::Lacks(_) | ConnectError::UsedUp(_) => {
+            false
+        }
+    }
+}
+
 /// Whether a login was refused for the schema that it names. Only logins of `fast_forward` sessions name one, each its client's.
 fn is_of_schema(error: &ServerError) -> bool {
     matches!(error.code, codes::BAD_DB | codes::DBACCESS_DENIED)
@@ -657,8 +675,7 @@ mod tests {
                     let now_us = worker.shared.clock.now_us();
                     let _waiting = pool.enqueue(&worker, &lane, Wish::default(), now_us, u64::MAX);
                     for (server, left) in pool.servers().iter().zip(left) {
-                        let before = PriorRefusals { of_user: 0, of_lane: 0 };
-                        pool.connected(&worker, server, &lane, &Whose::Anybodys, Err(error(denied())), before);
+                        pool.connected(&worker, server, &lane, &Whose::Anybodys, Err(error(denied())), PriorRefusals::default());
                         assert_eq!(pool.waiting().0, left, "{case}, {}", server.key);
                     }
                 })
@@ -686,7 +703,7 @@ mod tests {
                     let first = pool.enqueue(&worker, &lane, wish(), now_us, u64::MAX);
                     let second = pool.enqueue(&worker, &lane, wish(), now_us, u64::MAX);
                     let server = Arc::clone(&pool.servers()[0]);
-                    let (case, before) = (error.to_string(), PriorRefusals { of_user: 0, of_lane: 0 });
+                    let (case, before) = (error.to_string(), PriorRefusals::default());
                     pool.connected(&worker, &server, &lane, &Whose::Only(Rc::clone(&first.waiter)), Err(error), before);
                     assert!(matches!(*first.waiter.outcome.borrow(), Outcome::Failed(AcquireError::Refused(_))), "{case}");
                     assert!(matches!(*second.waiter.outcome.borrow(), Outcome::Waiting), "{case}");
@@ -694,6 +711,33 @@ mod tests {
                 })
                 .await;
         }
+    }
+
+    /// A LOAD replaced the password while a connect with the former one was under way.
+    #[tokio::test]
+    async fn a_refusal_of_what_was_replaced_meanwhile_fails_nobody() {
+        LocalSet::new()
+            .run_until(async {
+                let snapshot = bed::snapshot(&[(0, "a")], "mysql_users = ( { username=\"u\" } )");
+                let worker = bed::worker(Arc::clone(&snapshot));
+                let pool = worker.pool(HostgroupId(0));
+                let user = Arc::clone(&snapshot.users["u"]);
+                let lane = pool.lane(&worker, &LaneKey { hostgroup: HostgroupId(0), user, class: Class::of(Capabilities::default()) });
+                // Nothing is opened meanwhile.
+                pool.shared.hold(true);
+                let server = Arc::clone(&pool.servers()[0]);
+                let before = PriorRefusals { of_lane: 7, generation: lane.generation(), ..PriorRefusals::default() };
+                lane.configure(&snapshot);
+                let _waiting = pool.enqueue(&worker, &lane, Wish::default(), worker.shared.clock.now_us(), u64::MAX);
+                for left in [1, 0] {
+                    let denied = ServerError { code: codes::ACCESS_DENIED, sqlstate: *b"28000", message: b"Access denied".to_vec() };
+                    let before = PriorRefusals { generation: if left == 1 { before.generation } else { lane.generation() }, ..before };
+                    pool.connected(&worker, &server, &lane, &Whose::Anybodys, Err(ConnectError::Login(denied)), before);
+                    assert_eq!(pool.waiting().0, left);
+                    assert_eq!(lane.may_ask(&server, worker.shared.clock.now_ms()), left == 1);
+                }
+            })
+            .await;
     }
 
     #[test]
