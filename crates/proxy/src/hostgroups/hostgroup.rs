@@ -251,6 +251,12 @@ impl HostgroupShared {
         let mut quotas = self.quotas.write().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(quotas.entry(user.into()).or_insert_with(|| Arc::new(Quota::new(self.workers))))
     }
+
+    /// Forgets the quotas that no lane and no connection of any worker holds.
+    pub(crate) fn drop_unused_quotas(&self) {
+        let mut quotas = self.quotas.write().unwrap_or_else(PoisonError::into_inner);
+        quotas.retain(|_, quota| Arc::strong_count(quota) > 1);
+    }
 }
 
 #[cfg(test)]

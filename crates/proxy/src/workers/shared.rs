@@ -424,6 +424,12 @@ impl Shared {
         Arc::clone(users.entry(name.into()).or_default())
     }
 
+    /// Whether sessions of a user are left, here or in another process of the same upgrade.
+    pub(crate) fn has_sessions_of(&self, user: &str) -> bool {
+        let users = self.users.read().unwrap_or_else(PoisonError::into_inner);
+        users.get(user).is_some_and(|user| user.connections.load(Ordering::Acquire) > 0)
+    }
+
     /// Forgets users that are neither configured nor connected, and what was learnt of passwords that have changed. The new
     /// configuration is in force by now: what is learnt from here on is of its passwords.
     pub(crate) fn configure_users(&self, old: &Snapshot, new: &Snapshot) {

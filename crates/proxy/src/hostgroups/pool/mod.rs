@@ -132,6 +132,7 @@ impl HostgroupPool {
             lane.configure(&worker.snapshot());
             lane.quota.queue.set_oldest(worker.index, NOBODY);
         }
+        self.part_with_former_users(worker);
         self.look_for_limits();
         self.arranged(worker);
     }

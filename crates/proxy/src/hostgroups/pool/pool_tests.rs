@@ -114,6 +114,28 @@ async fn a_lower_limit_closes_as_many_as_are_too_many() {
 }
 
 #[tokio::test]
+async fn a_user_that_is_removed_keeps_its_connections_for_its_sessions_only() {
+    run(async {
+        for (sessions, left) in [(0, (0, 0, 0)), (1, (2, 1, 2))] {
+            let mut bed = Bed::new(1, "");
+            bed.rest(0, 2);
+            let (worker, pool, server) = (Rc::clone(&bed.workers[0]), bed.pool(0), bed.server());
+            let quota = Arc::downgrade(&bed.lane(0).quota);
+            worker.shared.user("u").connections.store(sessions, Ordering::Release);
+            let without_users = bed::snapshot(&[(0, "127.0.0.1")], "");
+            worker.shared.in_force.store(Arc::new(InForce::compile(without_users, None).unwrap()));
+            worker.configure();
+            let kept = || (pool.idle(0), pool.lanes.borrow().len(), server.connections());
+            assert_eq!((kept(), quota.upgrade().is_some()), (left, sessions > 0), "{sessions} sessions");
+            worker.shared.user("u").disconnected();
+            assert!(pool.maintain(&worker).is_empty());
+            assert_eq!((kept(), quota.upgrade().is_some()), ((0, 0, 0), false), "the last session has left");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_connection_with_old_rights_changes_no_worker() {
     run(async {
         let mut bed = Bed::new(2, "");

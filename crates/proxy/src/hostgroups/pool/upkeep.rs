@@ -6,7 +6,7 @@ use crate::hostgroups::lane::Lane;
 use crate::hostgroups::no_server_reason::{no_server, out_of_use};
 use crate::servers::server::ServerShared;
 use crate::workers::worker::Worker;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 /// Waiters that one look answers who have waited for too long: beside a crowd of them others have their turn.
@@ -141,6 +141,7 @@ impl HostgroupPool {
         let snapshot = worker.snapshot();
         let vars = &snapshot.vars;
         let now_ms = worker.clock.now_ms();
+        self.part_with_former_users(worker);
         let mut ping = Vec::new();
         for lane in self.lanes.borrow().iter() {
             lane.close_where(|b| !self.is_welcome(worker, b) || !is_alive(worker, b));
@@ -148,6 +149,25 @@ impl HostgroupPool {
             ping.extend(lane.take_where(|b| now_ms.saturating_sub(b.core.idle_since_ms) >= vars.ping_interval_server_msec));
         }
         ping
+    }
+
+    /// Closes the idle backends of users that are not configured any more and have no session left. Their lanes and quotas go once
+    /// nothing else holds them.
+    pub(super) fn part_with_former_users(&self, worker: &Worker) {
+        let snapshot = worker.snapshot();
+        let is_former = |lane: &Rc<Lane>| {
+            let name = &lane.key.user.name;
+            let is_configured = snapshot.users.contains_key(name) || snapshot.backend_users.contains_key(name);
+            !is_configured && !worker.shared.has_sessions_of(name)
+        };
+        let former: Vec<_> = self.lanes.borrow().iter().filter(|lane| is_former(lane)).map(Rc::downgrade).collect();
+        if former.is_empty() {
+            return;
+        }
+        former.iter().filter_map(Weak::upgrade).for_each(|lane| lane.close_where(|_| true));
+        let is_unused = |lane: &Rc<Lane>| Rc::strong_count(lane) == 1 && former.iter().any(|former| former.as_ptr() == Rc::as_ptr(lane));
+        self.lanes.borrow_mut().retain(|lane| !is_unused(lane));
+        self.shared.drop_unused_quotas();
     }
 
     /// Takes out a server's idle backends on which statements are prepared that no client has.
