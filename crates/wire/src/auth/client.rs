@@ -109,6 +109,16 @@ impl<'a> ClientAuth<'a> {
         Ok(FirstAnswer { plugin: self.plugin, response })
     }
 
+    /// What a client without a password sends, whatever the secret is. Where [`ClientAuth::feed`] fails, the caller sends this and reads
+    /// on until the server has refused the login: a server counts clients that leave before (`max_connect_errors`).
+    #[must_use]
+    pub fn no_password(&self) -> &'static [u8] {
+        match self.plugin {
+            Plugin::Native | Plugin::Ed25519 => &[],
+            Plugin::CachingSha2 | Plugin::Sha256 | Plugin::Clear => &[0],
+        }
+    }
+
     /// The plugin and the scramble that were answered last: a COM_CHANGE_USER in the same connection begins with them.
     pub fn last(&self) -> (Plugin, &[u8]) {
         (self.plugin, &self.scramble)
@@ -140,8 +150,7 @@ impl<'a> ClientAuth<'a> {
     fn answer(&mut self) -> Result<Vec<u8>> {
         self.due = Due::Verdict;
         match (self.plugin, self.secret) {
-            (Plugin::Native | Plugin::Ed25519, ClientSecret::Empty) => Ok(Vec::new()),
-            (_, ClientSecret::Empty) => Ok(vec![0]),
+            (_, ClientSecret::Empty) => Ok(self.no_password().to_vec()),
             (Plugin::Native, ClientSecret::Sha1(password_sha1)) => Ok(self.native(&password_sha1)),
             (_, ClientSecret::Sha1(_)) => Err(WireError::ClearTextNeeded),
             (Plugin::Native, ClientSecret::Clear(password)) => Ok(self.native(&sha1(&[password]))),

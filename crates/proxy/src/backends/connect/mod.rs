@@ -13,6 +13,7 @@ use crate::net::buffer::{Buffer, BufferPool};
 use crate::net::link::{Compression, Link};
 use crate::net::stream::{Socket, Stream, invalid};
 use crate::servers::server::{ServerShared, Slot, Transport};
+use crate::workers::in_force::SnapshotInForce;
 use crate::workers::worker::Worker;
 use error::refusal;
 use meter::error_key;
@@ -121,6 +122,7 @@ pub(crate) async fn enter(
     collation: u8,
     slot: Slot,
 ) -> Result<Backend, ConnectError> {
+    KnownPassword::of(worker, lane).secret(lane)?;
     let greeted = greet(worker, server, address).await?;
     let lacked = lacked(server, lane, greeted.greeting.capabilities);
     let collation = pool_collation(&info_of(&greeted.greeting), collation, &lane.user.name);
@@ -164,19 +166,20 @@ pub(crate) async fn open_raw(
     collation: u8,
     slot: Slot,
 ) -> Result<Backend, ConnectError> {
+    KnownPassword::of(worker, lane).secret(lane)?;
     let greeted = greet(worker, server, None).await?;
     let shape = raw.capabilities & SHAPE;
     let mut caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, false);
     // Compressed, packets are numbered otherwise, and nobody numbers them anew here.
     caps.remove(SHAPE | Capabilities::COMPRESS);
-    if !greeted.greeting.capabilities.contains(shape) {
-        // Later clients are offered only what all servers have.
-        worker.shared.heard(server, info_of(&greeted.greeting));
+    let has_shape = greeted.greeting.capabilities.contains(shape);
+    caps.insert(shape & greeted.greeting.capabilities);
+    // As in [`enter`].
+    let backend = log_in(worker, server, lane, caps, collation, raw.schema.as_deref(), greeted, slot).await?;
+    if !has_shape {
         let text = "lacks protocol features that the proxy offered to the client";
         return Err(ConnectError::Lacks(format!("{} {text}", server.key)));
     }
-    caps.insert(shape);
-    let backend = log_in(worker, server, lane, caps, collation, raw.schema.as_deref(), greeted, slot).await?;
     worker.shared.info.set(ServerInfo::clone(&backend.core.info));
     Ok(backend)
 }
@@ -384,21 +387,23 @@ async fn prove(
     first: impl FnOnce(&FirstAnswer) -> Vec<u8>,
     mut login: Exchange<'_>,
 ) -> Result<(Plugin, Box<[u8]>), ConnectError> {
-    let learnt = worker.shared.user(&lane.user.name).secrets();
-    let snapshot = worker.snapshot();
-    let credentials = snapshot.backend_user(lane.user.name.as_bytes()).unwrap_or(&lane.user);
-    let frontend = snapshot.frontend_user(lane.user.name.as_bytes());
-    let Some(secret) = secret_for(&credentials.password, frontend.map(|user| &user.password), &learnt) else {
-        return Err(ConnectError::NoSecret(
-            "the proxy has only a hash of the password: store the password in clear text, or let a client log in first".into(),
-        ));
-    };
-    let mut auth = ClientAuth::new(secret, login.link.stream().channel());
+    let known = KnownPassword::of(worker, lane);
+    let mut auth = ClientAuth::new(known.secret(lane)?, login.link.stream().channel());
     let answer = auth.begin(plugin, scramble)?;
     login.send(&first(&answer)).await?;
     loop {
         let packet = login.receive(&worker.buffers).await?;
-        match auth.feed(&packet)? {
+        let step = match auth.feed(&packet).map_err(ConnectError::from) {
+            Ok(step) => step,
+            Err(error) => {
+                if matches!(error, ConnectError::Impossible(_)) && login.send(auth.no_password()).await.is_ok() {
+                    // Whatever it says, the login cannot be made.
+                    _ = login.receive(&worker.buffers).await;
+                }
+                return Err(error);
+            }
+        };
+        match step {
             ClientStep::Send(answer) => login.send(&answer).await?,
             ClientStep::Wait => {}
             ClientStep::Accepted => {
@@ -407,6 +412,28 @@ async fn prove(
             }
             ClientStep::Refused => return Err(refusal(ServerError::read(&packet, caps))),
         }
+    }
+}
+
+/// What is known of a user's password.
+struct KnownPassword {
+    snapshot: SnapshotInForce,
+    learnt: LearntSecrets,
+}
+
+impl KnownPassword {
+    fn of(worker: &Worker, lane: &LaneKey) -> Self {
+        Self { snapshot: worker.snapshot(), learnt: worker.shared.user(&lane.user.name).secrets() }
+    }
+
+    /// What proves the password to servers. It is asked before a connect: servers count clients that leave before the login.
+    fn secret<'a>(&'a self, lane: &'a LaneKey) -> Result<ClientSecret<'a>, ConnectError> {
+        let credentials = self.snapshot.backend_user(lane.user.name.as_bytes()).unwrap_or(&lane.user);
+        let frontend = self.snapshot.frontend_user(lane.user.name.as_bytes());
+        secret_for(&credentials.password, frontend.map(|user| &user.password), &self.learnt).ok_or_else(|| {
+            let text = "the proxy has only a hash of the password: store the password in clear text, or let a client log in first";
+            ConnectError::NoSecret(text.into())
+        })
     }
 }
 
@@ -517,6 +544,11 @@ mod tests {
 
     /// The same, and what it does with the connection then.
     fn server_that(capabilities: Capabilities, serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> u16 {
+        server_answering(capabilities, &[0, 0, 0, 2, 0, 0, 0], serve)
+    }
+
+    /// The same, and its answer to the login.
+    fn server_answering(capabilities: Capabilities, answer: &[u8], serve: impl FnOnce(std::net::TcpStream) + Send + 'static) -> u16 {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let greeting = Greeting {
@@ -528,16 +560,16 @@ mod tests {
             status: StatusFlags::AUTOCOMMIT,
             plugin: b"mysql_native_password".to_vec(),
         };
-        let (mut payload, mut out, mut ok) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut payload, mut out, mut answered) = (Vec::new(), Vec::new(), Vec::new());
         greeting.write(&mut payload);
         packet::put_packet(&mut out, &mut 0, &payload);
-        packet::put_packet(&mut ok, &mut 2, &[0, 0, 0, 2, 0, 0, 0]);
+        packet::put_packet(&mut answered, &mut 2, answer);
         std::thread::spawn(move || {
             let (mut client, _) = listener.accept().expect("a client");
             client.write_all(&out).expect("it reads");
             // The login is shorter.
             assert!(client.read(&mut [0; 4096]).expect("it logs in") > 0);
-            client.write_all(&ok).expect("it reads");
+            client.write_all(&answered).expect("it reads");
             serve(client);
         });
         port
@@ -545,8 +577,15 @@ mod tests {
 
     /// A worker, the server at this port, and a lane of clients with these capabilities.
     fn bed_of(port: u16, promised: Capabilities) -> (Rc<Worker>, Arc<ServerShared>, LaneKey) {
-        let text =
-            format!("mysql_servers = ( {{ hostgroup=0, address=\"127.0.0.1\", port={port} }} )\nmysql_users = ( {{ username=\"u\" }} )");
+        bed_with(port, promised, "")
+    }
+
+    /// The same, and the password of its user.
+    fn bed_with(port: u16, promised: Capabilities, password: &str) -> (Rc<Worker>, Arc<ServerShared>, LaneKey) {
+        let text = format!(
+            "mysql_servers = ( {{ hostgroup=0, address=\"127.0.0.1\", port={port} }} )\n\
+             mysql_users = ( {{ username=\"u\", password=\"{password}\" }} )"
+        );
         let snapshot = Arc::new(Snapshot::compile(&model::parse(&text, "test.cnf").expect("a configuration").0).expect("a valid one"));
         let worker = crate::bed::worker(Arc::clone(&snapshot));
         let server = Arc::clone(&worker.shared.hostgroup(HostgroupId(0)).servers()[0]);
@@ -566,6 +605,44 @@ mod tests {
             let case = format!("{offered} {promised}: {:?}", entered.as_ref().err());
             assert!(if is_refused { matches!(entered, Err(ConnectError::Lacks(_))) } else { entered.is_ok() }, "{case}");
             assert_eq!(worker.shared.hostgroup(HostgroupId(0)).has(attributes), offered, "{case}: what later clients are offered");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_sees_no_login_for_which_no_password_is_known() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("it can be set");
+        let port = listener.local_addr().expect("an address").port();
+        let (worker, server, lane) = bed_with(port, Capabilities::default(), "*2470C0C06DEE42FD1618BB99005ADCA2EC9D1E19");
+        let raw = Raw { capabilities: Capabilities::default(), schema: None };
+        let entered = enter(&worker, &server, None, &lane, 45, Slot::extra()).await;
+        let opened = open_raw(&worker, &server, &lane, &raw, 45, Slot::extra()).await;
+        assert!([entered, opened].iter().all(|result| matches!(result, Err(ConnectError::NoSecret(_)))));
+        assert_eq!(listener.accept().expect_err("nobody connects").kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// MySQL and MariaDB block hosts whose clients leave during the login (`max_connect_errors`).
+    #[tokio::test]
+    async fn a_login_that_cannot_be_made_is_ended_by_the_server() {
+        // Without TLS the password is not sent in clear.
+        for (plugin, wrong) in [("mysql_clear_password", &[0_u8][..]), ("unknown_plugin", &[][..])] {
+            let (told, heard) = std::sync::mpsc::channel();
+            let switch = [b"\xfe".as_slice(), plugin.as_bytes(), b"\0".as_slice()].concat();
+            let port = server_answering(Capabilities::LOGIN, &switch, move |mut client| {
+                let (mut header, mut refusal, mut rest) = ([0; packet::HEADER], Vec::new(), Vec::new());
+                client.read_exact(&mut header).expect("a packet");
+                let (len, seq) = packet::header(&header).expect("a header");
+                let mut answer = vec![0; len];
+                client.read_exact(&mut answer).expect("its payload");
+                packet::put_packet(&mut refusal, &mut seq.wrapping_add(1), b"\xff\x15\x04#28000Access denied");
+                client.write_all(&refusal).expect("it reads");
+                client.read_to_end(&mut rest).expect("it closes");
+                told.send((answer, rest)).expect("the test listens");
+            });
+            let (worker, server, lane) = bed_with(port, Capabilities::default(), "secret");
+            let entered = enter(&worker, &server, None, &lane, 45, Slot::extra()).await;
+            assert!(matches!(entered, Err(ConnectError::Impossible(_))), "{plugin}");
+            assert_eq!(heard.recv().expect("a packet"), (wrong.to_vec(), Vec::new()), "{plugin}");
         }
     }
 
