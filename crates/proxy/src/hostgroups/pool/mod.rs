@@ -552,6 +552,8 @@ impl HostgroupPool {
         if let Some(choice) = self.choice(&servers, needs, now_ms, |_| true) {
             in_turn.sort_by_cached_key(|(_, server)| choice.place(server));
         }
+        // Where no server would do, none is to be made room on.
+        let makes_room = makes_room && servers.iter().any(|server| server.takes_work(now_ms) && needs.accept(server));
         for (index, server) in in_turn {
             let lanes = self.lanes.borrow().clone();
             let will_do = server.takes_work(now_ms) && needs.accept(server);

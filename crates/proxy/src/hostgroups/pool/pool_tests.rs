@@ -6,7 +6,7 @@ use crate::servers::server::{ConnectPermit, PlacedBy};
 use crate::servers::terms::Terms;
 use crate::workers::in_force::InForce;
 use crate::workers::shared::Shared;
-use model::fleet::Placement;
+use model::fleet::{Measured, Placement};
 use model::snapshot::Server;
 use model::{Config, HostgroupId};
 use session_state::class::Class;
@@ -195,6 +195,31 @@ async fn nothing_is_closed_for_who_could_not_connect_all_the_same() {
         for (makes_room, left) in [(false, 4), (true, 3)] {
             bed.pool(1).wanted(&bed.workers[1], &other, Needs::default(), makes_room, 0);
             assert_eq!(bed.lane(1).idle(0), left, "{makes_room}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn no_connection_of_a_limited_user_is_closed_for_a_read_that_no_server_may_serve() {
+    run(async {
+        for (lag_ms, left) in [(1_000, 1), (10, 0)] {
+            let mut bed = Bed::new(2, "max_backend_connections_per_user=1");
+            bed.rest(0, 1);
+            bed.rest(1, 1);
+            bed.server().measured(Measured { latency_us: 1, lag_ms: Some(lag_ms), is_source: false });
+            // Idle ones of another class serve nobody here.
+            let mut other = bed.lane(0).key.clone();
+            other.class = Class::of(Capabilities::FOUND_ROWS);
+            let (worker, pool) = (Rc::clone(&bed.workers[0]), bed.pool(0));
+            let lane = pool.lane(&worker, &other);
+            let needs = Needs { max_lag_ms: Some(100), ..Needs::default() };
+            let wish = Wish { needs, ..Wish::default() };
+            let _waiting = pool.enqueue(&worker, &lane, wish, worker.shared.clock.now_us(), u64::MAX);
+            pool.tick(&worker);
+            assert_eq!(bed.lane(0).idle(0), left, "a lag of {lag_ms} ms");
+            bed.pool(1).wanted(&bed.workers[1], &other, needs, true, 0);
+            assert_eq!(bed.lane(1).idle(0), left, "a lag of {lag_ms} ms, on another worker");
         }
     })
     .await;

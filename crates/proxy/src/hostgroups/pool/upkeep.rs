@@ -1,6 +1,6 @@
 //! What a pool does by the clock: deadlines of those who wait, and the care for idle backends.
 
-use super::{AcquireError, HostgroupPool, Outcome, Waiter, is_alive};
+use super::{AcquireError, FRONT, HostgroupPool, Kind, Outcome, Waiter, is_alive};
 use crate::backends::backend::Backend;
 use crate::hostgroups::lane::Lane;
 use crate::hostgroups::no_server_reason::{no_server, out_of_use};
@@ -52,9 +52,13 @@ impl HostgroupPool {
         if !self.has_limits.get() || self.shared.is_held() {
             return;
         }
+        let now_ms = worker.shared.clock.now_ms();
         let mut first: Vec<_> = {
             let waiters = self.waiters.borrow();
-            waiters.fronts().filter(|(_, kind, _)| kind.lane.is_used_up()).map(|(place, _, w)| (place, Rc::clone(w))).collect()
+            // Nothing is closed for who could not connect all the same.
+            let limited = |kind: &Kind| kind.lane.is_used_up() && self.is_let_in(&kind.lane, now_ms);
+            let with_hope = waiters.first_of_each(FRONT, limited, |w| self.has_hope(w, now_ms));
+            with_hope.map(|(place, w)| (place, Rc::clone(w))).collect()
         };
         first.sort_by_key(|(place, _)| *place);
         let mut helped: Vec<Rc<Waiter>> = Vec::new();
