@@ -2,6 +2,7 @@
 
 use model::HostgroupId;
 use model::snapshot::User;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use wire::flags::Capabilities;
 
@@ -50,5 +51,13 @@ pub struct LaneKey {
 impl PartialEq for LaneKey {
     fn eq(&self, other: &Self) -> bool {
         self.hostgroup == other.hostgroup && self.class == other.class && self.user.name == other.user.name
+    }
+}
+
+impl Eq for LaneKey {}
+
+impl Hash for LaneKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.hostgroup, self.class, &self.user.name).hash(state);
     }
 }

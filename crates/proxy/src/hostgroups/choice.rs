@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Which connections to a server a statement may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum AllowedConnections {
     /// Whichever there is.
     #[default]
@@ -23,7 +23,7 @@ pub(crate) enum AllowedConnections {
 }
 
 /// What a statement asks of the server that it goes to, and of the connection to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Needs {
     /// The lag that it may have at most, ms, where it is known: the statement's comment says so.
     pub max_lag_ms: Option<u32>,

@@ -76,6 +76,8 @@ struct MailQueue {
     arranged: bool,
     /// The KILLs among them, each of which waits once.
     kills: HashSet<(u64, KillKind)>,
+    /// The same for [`Mail::Wanted`]: a worker that waits asks again and again.
+    wanted: HashSet<(LaneKey, Needs, bool, usize)>,
 }
 
 impl MailQueue {
@@ -83,6 +85,7 @@ impl MailQueue {
         let is_new = match &mail {
             Mail::Arranged => !std::mem::replace(&mut self.arranged, true),
             Mail::Kill { id, kind } => self.kills.insert((*id, *kind)),
+            Mail::Wanted { lane, needs, makes_room, from } => self.wanted.insert((lane.clone(), *needs, *makes_room, *from)),
             _ => true,
         };
         if is_new {
@@ -95,6 +98,7 @@ impl MailQueue {
         match &mail {
             Mail::Arranged => self.arranged = false,
             Mail::Kill { id, kind } => _ = self.kills.remove(&(*id, *kind)),
+            Mail::Wanted { lane, needs, makes_room, from } => _ = self.wanted.remove(&(lane.clone(), *needs, *makes_room, *from)),
             _ => {}
         }
         Some(mail)
@@ -102,7 +106,7 @@ impl MailQueue {
 }
 
 /// One worker's mail. INVARIANT: bounded by what sends it (one accept thread with a connection limit, as many
-/// backends as `max_connections` allow, one `Wanted` a worker, lane and tick, two `Kill`s a session, one `Arranged`).
+/// backends as `max_connections` allow, one `Wanted` a worker, lane and kind of wish, two `Kill`s a session, one `Arranged`).
 #[derive(Default)]
 pub(crate) struct Mailbox {
     queue: Mutex<MailQueue>,
@@ -130,6 +134,10 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::HostgroupId;
+    use session_state::class::Class;
+    use std::sync::Arc;
+    use wire::flags::Capabilities;
 
     #[test]
     fn what_was_laid_out_anew_is_told_once_for_as_long_as_it_waits() {
@@ -143,6 +151,25 @@ mod tests {
         assert!(matches!(queue.take(), Some(Mail::Report)));
         assert!(is_arranged(queue.take()), "it came after the first was taken");
         assert!(queue.take().is_none());
+    }
+
+    #[test]
+    fn what_is_wanted_already_is_not_asked_for_again() {
+        let snapshot = crate::bed::snapshot(&[(0, "a")], "mysql_users = ( { username=\"u\" } )");
+        let lane = LaneKey { hostgroup: HostgroupId(0), user: Arc::clone(&snapshot.users["u"]), class: Class::of(Capabilities::default()) };
+        let other = LaneKey { class: Class::of(Capabilities::FOUND_ROWS), ..lane.clone() };
+        let wanted = |lane: &LaneKey, from| Mail::Wanted { lane: lane.clone(), needs: Needs::default(), makes_room: true, from };
+        let mut queue = MailQueue::default();
+        for _ in 0..1_000 {
+            queue.put(wanted(&lane, 1));
+        }
+        queue.put(wanted(&lane, 2));
+        queue.put(wanted(&other, 1));
+        let asked: Vec<_> = std::iter::from_fn(|| queue.take()).collect();
+        assert_eq!(asked.len(), 3);
+        queue.put(wanted(&lane, 1));
+        assert!(matches!(queue.take(), Some(Mail::Wanted { from: 1, .. })), "it came after the first was taken");
+        assert!(queue.wanted.is_empty());
     }
 
     #[test]

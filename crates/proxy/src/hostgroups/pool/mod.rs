@@ -547,6 +547,11 @@ impl HostgroupPool {
     /// Another worker waits for `lane` and cannot connect: give it an idle backend that will do, or (with `makes_room`) make room for a
     /// new one.
     pub(crate) fn wanted(self: &Rc<Self>, worker: &Rc<Worker>, lane: &LaneKey, needs: Needs, makes_room: bool, from: usize) {
+        let same = self.lanes.borrow().iter().find(|l| l.key == *lane).cloned();
+        if needs.takes_used() && same.as_ref().is_some_and(|same| !same.line.may_have(from)) {
+            // Nobody waits there any more.
+            return;
+        }
         let (servers, now_ms) = (self.servers(), worker.shared.clock.now_ms());
         let mut in_turn: Vec<_> = servers.iter().enumerate().collect();
         if let Some(choice) = self.choice(&servers, needs, now_ms, |_| true) {
@@ -557,8 +562,7 @@ impl HostgroupPool {
         for (index, server) in in_turn {
             let lanes = self.lanes.borrow().clone();
             let will_do = server.takes_work(now_ms) && needs.accept(server);
-            let same = lanes.iter().filter(|_| will_do && needs.takes_used()).find(|l| l.key == *lane);
-            if let Some(same) = same {
+            if let Some(same) = same.as_ref().filter(|_| will_do && needs.takes_used()) {
                 while let Some(mut backend) = same.take_oldest(index) {
                     if self.is_welcome(worker, &backend) && is_alive(worker, &mut backend) {
                         return self.hand_over(worker, backend, from);

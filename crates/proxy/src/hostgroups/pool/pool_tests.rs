@@ -145,6 +145,9 @@ async fn a_connection_with_old_rights_changes_no_worker() {
         new.core.opened_ms = u64::MAX;
         bed.lane(1).put(new);
         bed.pool(1).wanted(&bed.workers[1], &bed.lane(0).key, Needs::default(), true, 0);
+        assert_eq!(bed.lane(1).idle(0), 3, "nobody waits");
+        bed.lane(0).line.set_oldest(0, 1);
+        bed.pool(1).wanted(&bed.workers[1], &bed.lane(0).key, Needs::default(), true, 0);
         assert_eq!((bed.lane(1).idle(0), bed.server().connections()), (0, 1), "those with old rights are closed");
         let Mail::Backend(sent) = bed.workers[0].mailbox().receive().await else { panic!("no connection") };
         bed.pool(0).received(&bed.workers[0], sent.attach().unwrap());
