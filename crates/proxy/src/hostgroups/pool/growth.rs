@@ -80,7 +80,11 @@ impl HostgroupPool {
         let (now_us, servers) = (worker.shared.clock.now_us(), self.servers());
         let now_ms = now_us / 1000;
         let Some(server) = servers.get(chosen) else { return };
-        if self.connecting.get() > 0 || is_starved && server.connects.under_way() > 0 || !server.takes_connects(now_ms) {
+        if self.connecting.get() > 0
+            || self.is_awaited_elsewhere(lane)
+            || is_starved && server.connects.under_way() > 0
+            || !server.takes_connects(now_ms)
+        {
             return;
         }
         let used = || servers.iter().filter(|s| s.is_online());
@@ -107,10 +111,16 @@ impl HostgroupPool {
             u64::from(server.connections()) * 100 < u64::from(server.room.max_connections()) * u64::from(self.shared.free_connections_pct())
         };
         if self.connecting.get() == 0
+            && !self.is_awaited_elsewhere(lane)
             && let Some(server) = servers.iter().filter(is_cold).find(wants_more)
         {
             self.spawn_connect(worker, server, lane, 0, Whose::Anybodys, false);
         }
+    }
+
+    /// Whether sessions wait that a connection of this lane would not serve: what the limits allow is theirs.
+    fn is_awaited_elsewhere(&self, lane: &Lane) -> bool {
+        !self.shared.queue.is_empty() || self.waiters.borrow().fronts().any(|(_, kind, _)| !kind.takes_of(lane))
     }
 
     /// Idle connections to a server that each lane may have on this worker: its share of `free_connections_pct`, at least one; none

@@ -189,6 +189,28 @@ async fn who_cannot_connect_now_asks_other_workers_for_what_they_have() {
 }
 
 #[tokio::test]
+async fn nothing_is_opened_ahead_of_need_while_others_wait() {
+    run(async {
+        for waits in [true, false] {
+            let variables = "throttle_connections_per_sec_to_hostgroup=1, connection_warming=true, free_connections_pct=100";
+            let mut bed = Bed::new(1, variables);
+            bed.rest(0, 2);
+            let (worker, pool, lane) = (Rc::clone(&bed.workers[0]), bed.pool(0), bed.lane(0));
+            let other = LaneKey { class: Class::of(Capabilities::FOUND_ROWS), ..lane.key.clone() };
+            let now_us = worker.shared.clock.now_us();
+            // Nothing is opened for it here.
+            pool.shared.hold(true);
+            let _waiting = waits.then(|| pool.enqueue(&worker, &pool.lane(&worker, &other), Wish::default(), now_us, u64::MAX));
+            pool.shared.hold(false);
+            let taken = pool.try_acquire(&worker, &lane, &State::default(), Needs::default());
+            assert!(taken.is_some());
+            assert_eq!(pool.shared.take_connect_rate(worker.shared.clock.now_us()), waits, "the connection that is due is left");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn nothing_is_closed_for_who_could_not_connect_all_the_same() {
     run(async {
         let mut bed = Bed::new(2, "");
