@@ -9,8 +9,10 @@ use crate::servers::server::{ServerShared, Slot};
 use crate::workers::counters::count;
 use crate::workers::mailbox::Mail;
 use crate::workers::worker::Worker;
+use model::ServerAddr;
 use model::fleet::SignalKind;
 use session_state::certainty;
+use session_state::class::LaneKey;
 use session_state::collected::ServerError;
 use std::future::Future;
 use std::pin::pin;
@@ -484,6 +486,8 @@ impl HostgroupPool {
                 lane.quota.refuse(server, &self.servers(), text, before.of_user, now_ms);
                 self.look_for_limits();
                 self.publish_lane(worker, lane);
+                let user = lane.key.user.name.clone();
+                self.make_room_at(worker, server, lane, move |other| other.user.name == user);
             }
             Err(ConnectError::InitConnect(e)) => {
                 let is_last = self.refuse(worker, server, lane, &format!("init_connect failed: {e}"), before.of_lane);
@@ -515,6 +519,9 @@ impl HostgroupPool {
                 warn(worker, server, &format!("connect to {} failed: {text}", server.key));
                 server.connects.failed(&text, matches!(error, ConnectError::Unfit(_)), now_ms);
                 worker.shared.signal(server, SignalKind::ConnectFailed);
+                if matches!(&error, ConnectError::Closed(e) if e.code == codes::CON_COUNT) {
+                    self.make_room_at(worker, server, lane, |_| true);
+                }
             }
         }
         self.grow(worker);
@@ -575,6 +582,33 @@ impl HostgroupPool {
             }
         }
         self.ask_others(worker, waiter);
+    }
+
+    /// A server says itself that it has no room: an idle backend to its address is closed for those who wait in the lane. It is one of
+    /// another lane that `helps`, of whichever hostgroup; where this worker has none, each other worker closes one.
+    fn make_room_at(&self, worker: &Worker, server: &ServerShared, lane: &Lane, helps: impl Fn(&LaneKey) -> bool + Clone + Send + 'static) {
+        if !self.waiters.borrow().fronts().any(|(_, kind, _)| kind.lane.key == lane.key) {
+            return;
+        }
+        let (address, key) = (server.key.addr(), lane.key.clone());
+        let helps = move |other: &LaneKey| *other != key && helps(other);
+        if worker.pools().iter().any(|pool| pool.close_idle_to(&address, &helps)) {
+            worker.has_room.notify_one();
+            return;
+        }
+        for (_, mailbox) in worker.shared.mailboxes.iter().enumerate().filter(|(to, _)| *to != worker.index) {
+            let (address, helps) = (address.clone(), helps.clone());
+            mailbox.send(Mail::Ask(Box::new(move |worker: &Rc<Worker>| {
+                _ = worker.pools().iter().any(|pool| pool.close_idle_to(&address, &helps));
+            })));
+        }
+    }
+
+    /// Closes an idle backend to a server, of one of these lanes; false where there is none.
+    fn close_idle_to(&self, address: &ServerAddr, fits: impl Fn(&LaneKey) -> bool) -> bool {
+        let (lanes, servers) = (self.lanes.borrow().clone(), self.servers());
+        let there: Vec<usize> = servers.iter().filter(|s| s.key.addr().is_same(address)).map(|s| s.index).collect();
+        lanes.iter().filter(|lane| fits(&lane.key)).any(|lane| there.iter().any(|index| lane.take_oldest(*index).is_some()))
     }
 
     /// Asks other workers for a backend, or for room. This worker's own come back within a moment, as long as it has any at
@@ -659,8 +693,9 @@ mod tests {
     use crate::bed;
     use crate::hostgroups::pool::Wish;
     use model::HostgroupId;
-    use session_state::class::{Class, LaneKey};
+    use session_state::class::Class;
     use tokio::task::LocalSet;
+    use wire::charset::Flavor;
     use wire::flags::Capabilities;
 
     /// A session waits as long as one server is left that has not refused its lane. The error is told when none is.
@@ -718,6 +753,45 @@ mod tests {
                     assert!(matches!(*first.waiter.outcome.borrow(), Outcome::Failed(AcquireError::Refused(_))), "{case}");
                     assert!(matches!(*second.waiter.outcome.borrow(), Outcome::Waiting), "{case}");
                     assert!(lane.may_ask(&server, worker.shared.clock.now_ms()) && !lane.is_refused_somewhere(), "{case}");
+                })
+                .await;
+        }
+    }
+
+    /// It may be full of idle connections of other users and hostgroups, which `max_connections` of no row says.
+    #[tokio::test]
+    async fn a_server_that_says_it_is_full_loses_an_idle_connection_to_who_waits() {
+        type Made = fn(ServerError) -> ConnectError;
+        // The error, whether a session of u waits in hostgroup 0, and what v and u have left in hostgroup 1.
+        let cases: [(&str, Made, bool, [usize; 2]); 3] = [
+            ("the server is full", ConnectError::Closed, true, [0, 1]),
+            ("the user has too many", ConnectError::UsedUp, true, [1, 0]),
+            ("nobody waits", ConnectError::Closed, false, [1, 1]),
+        ];
+        for (case, error, waits, left) in cases {
+            LocalSet::new()
+                .run_until(async {
+                    let users = "mysql_users = ( { username=\"u\" }, { username=\"v\" } )";
+                    let snapshot = bed::snapshot(&[(0, "a"), (1, "a")], users);
+                    let worker = bed::worker(Arc::clone(&snapshot));
+                    let lane_of = |hostgroup, name: &str| {
+                        let (hostgroup, user) = (HostgroupId(hostgroup), Arc::clone(&snapshot.users[name]));
+                        worker.pool(hostgroup).lane(&worker, &LaneKey { hostgroup, user, class: Class::of(Capabilities::default()) })
+                    };
+                    let (lane, others, pool) = (lane_of(0, "u"), [lane_of(1, "v"), lane_of(1, "u")], worker.pool(HostgroupId(0)));
+                    let _ends = others.each_ref().map(|other| {
+                        let (backend, end) = bed::backend(&worker, other, Flavor::MySql, "8.4.0");
+                        other.put(backend);
+                        end
+                    });
+                    // Nothing is opened meanwhile.
+                    pool.shared.hold(true);
+                    let now_us = worker.shared.clock.now_us();
+                    let _waiting = waits.then(|| pool.enqueue(&worker, &lane, Wish::default(), now_us, u64::MAX));
+                    let full = ServerError { code: codes::CON_COUNT, sqlstate: *b"08004", message: b"Too many connections".to_vec() };
+                    let server = Arc::clone(&pool.servers()[0]);
+                    pool.connected(&worker, &server, &lane, &Whose::Anybodys, Err(error(full)), PriorRefusals::default());
+                    assert_eq!(others.each_ref().map(|other| other.idle(0)), left, "{case}");
                 })
                 .await;
         }
