@@ -47,6 +47,8 @@ struct Told {
 struct OfCluster {
     suspended: Option<Suspension>,
     promoted: Option<Promoted>,
+    /// Until it is known whether the server of the last promotion was opened.
+    opening: Option<Opening>,
     /// Channels that a plan stopped or pointed elsewhere, and that were not put back.
     stopped: Vec<Stopped>,
     /// The same in files of earlier versions: receivers that were stopped.
@@ -63,6 +65,24 @@ pub(crate) struct Promoted {
     pub(crate) at_ms: u64,
     /// An operator has acknowledged it.
     pub(crate) is_acknowledged: bool,
+}
+
+/// A promotion of which it is not known yet whether the server was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Opening {
+    /// The server.
+    pub(crate) heir: ServerAddr,
+    /// The promotion before: it holds again if the server was not opened.
+    pub(crate) before: Option<Promoted>,
+}
+
+/// What plans of this proxy left in the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Channels that were not put back.
+    pub(crate) stopped: Vec<Stopped>,
+    /// The promotion whose server may have been opened.
+    pub(crate) opening: Option<Opening>,
 }
 
 impl Orders {
@@ -138,16 +158,43 @@ impl Orders {
         let is_new = self.promoted(writer).is_some_and(|(promoted, _)| !promoted.is_acknowledged);
         if is_new {
             self.change(|told| {
-                let promoted = told.clusters.get_mut(&writer.0).and_then(|own| own.promoted.as_mut());
-                promoted.into_iter().for_each(|promoted| promoted.is_acknowledged = true);
+                let Some(own) = told.clusters.get_mut(&writer.0) else { return };
+                // An operator who has seen this one has seen the one before.
+                let before = own.opening.as_mut().and_then(|opening| opening.before.as_mut());
+                own.promoted.iter_mut().chain(before).for_each(|promoted| promoted.is_acknowledged = true);
             })?;
         }
         Ok(is_new)
     }
 
-    /// A server is about to be promoted (Some), or was not after all: then the promotion before it holds again. Blocks.
-    pub(crate) fn promote(&self, writer: HostgroupId, promoted: Option<Promoted>) -> Result<(), String> {
-        self.change(|told| told.clusters.entry(writer.0).or_default().promoted = promoted)
+    /// A server is about to be opened. [`Orders::was_opened`] or [`Orders::was_not_opened`] follows. Blocks.
+    pub(crate) fn will_open(&self, writer: HostgroupId, promoted: Promoted) -> Result<(), String> {
+        self.change(|told| {
+            let own = told.clusters.entry(writer.0).or_default();
+            own.opening = Some(Opening { heir: promoted.heir.clone(), before: own.promoted.take() });
+            own.promoted = Some(promoted);
+        })
+    }
+
+    /// The server that was about to be opened writes. Blocks.
+    pub(crate) fn was_opened(&self, writer: HostgroupId) -> Result<(), String> {
+        self.change(|told| told.clusters.entry(writer.0).or_default().opening = None)
+    }
+
+    /// The server that was about to be opened takes no writes: the promotion before it holds again. Blocks.
+    pub(crate) fn was_not_opened(&self, writer: HostgroupId) -> Result<(), String> {
+        self.change(|told| {
+            let own = told.clusters.entry(writer.0).or_default();
+            if let Some(opening) = own.opening.take() {
+                own.promoted = opening.before;
+            }
+        })
+    }
+
+    /// What plans left: a process that ends in the middle puts nothing back.
+    pub(crate) fn left(&self, writer: HostgroupId) -> Left {
+        let left = |own: &OfCluster| Left { stopped: own.stopped.clone(), opening: own.opening.clone() };
+        lock(&self.told).clusters.get(&writer.0).map(left).unwrap_or_default()
     }
 
     /// What a plan stopped or pointed elsewhere: a process that ends in the middle leaves it so.
@@ -218,8 +265,8 @@ fn read(path: &Path) -> io::Result<Told> {
         own.stopped.extend(own.frozen.drain(..).map(|(server, channel)| Stopped::receiver(server, channel, None)));
     }
     let suspensions = told.suspended.iter().chain(told.clusters.values().filter_map(|own| own.suspended.as_ref()));
-    let mut times =
-        suspensions.filter_map(|one| one.until_ms).chain(told.clusters.values().filter_map(|own| Some(own.promoted.as_ref()?.at_ms)));
+    let promoted = told.clusters.values().flat_map(|own| own.promoted.iter().chain(own.opening.iter().flat_map(|opening| &opening.before)));
+    let mut times = suspensions.filter_map(|one| one.until_ms).chain(promoted.map(|promoted| promoted.at_ms));
     if times.any(|ms| ms > TIME_MAX_MS) { Err(invalid()) } else { Ok(told) }
 }
 
@@ -244,7 +291,8 @@ mod tests {
         let told = orders.suspend(None, None, "bob").unwrap();
         assert!(told.contains("of every cluster is suspended until RESUME HEALING"), "{told}");
         let heir = ServerAddr { host: "b".into(), port: 1 };
-        orders.promote(TEN, Some(Promoted { heir: heir.clone(), at_ms: unix_ms(), is_acknowledged: false })).unwrap();
+        orders.will_open(TEN, Promoted { heir: heir.clone(), at_ms: unix_ms(), is_acknowledged: false }).unwrap();
+        orders.was_opened(TEN).unwrap();
 
         let orders = kept(dir.path());
         assert_eq!(orders.suspended(HostgroupId(7)).unwrap(), "bob suspended healing until RESUME HEALING");
@@ -309,6 +357,30 @@ mod tests {
         assert_eq!(orders.stopped(TEN), [Stopped::receiver(at("b"), "x".to_owned(), None)]);
         orders.stop(TEN, Vec::new()).unwrap();
         assert!(kept(dir.path()).stopped(TEN).is_empty() && orders.suspended(TEN).is_none());
+    }
+
+    #[test]
+    fn a_server_that_was_not_opened_was_not_promoted() {
+        let dir = tempfile::tempdir().unwrap();
+        let promoted = |host: &str| Promoted { heir: ServerAddr { host: host.into(), port: 1 }, at_ms: unix_ms(), is_acknowledged: false };
+        let last = |orders: &Orders| orders.promoted(TEN).map(|(promoted, _)| promoted);
+        kept(dir.path()).will_open(TEN, promoted("b")).unwrap();
+        let orders = kept(dir.path());
+        assert_eq!((orders.left(TEN).opening.unwrap().before, last(&orders).unwrap().heir), (None, promoted("b").heir));
+        orders.was_opened(TEN).unwrap();
+        let before = last(&orders).unwrap();
+        orders.was_not_opened(TEN).unwrap();
+        assert_eq!(last(&orders), Some(before.clone()), "that one is over");
+        orders.will_open(TEN, promoted("c")).unwrap();
+        let orders = kept(dir.path());
+        assert!(orders.acknowledge(TEN).unwrap());
+        orders.was_not_opened(TEN).unwrap();
+        let orders = kept(dir.path());
+        assert_eq!((orders.left(TEN), last(&orders)), (Left::default(), Some(Promoted { is_acknowledged: true, ..before })));
+        // A file of an earlier version.
+        let old = r#"{"clusters": {"10": {"promoted": {"heir": {"host": "b", "port": 1}, "at_ms": 7, "is_acknowledged": false}}}}"#;
+        std::fs::write(dir.path().join(FILE), old).unwrap();
+        assert_eq!((kept(dir.path()).left(TEN), last(&kept(dir.path())).unwrap().at_ms), (Left::default(), 7));
     }
 
     #[test]

@@ -308,7 +308,7 @@ impl Promoting {
         if lock(&monitor.claims).is_taken(writer) {
             return;
         }
-        let own = monitor.healing.orders.stopped(writer);
+        let own = monitor.healing.orders.left(writer);
         let all = Thaw::all(field, facts, &own, lease, (record.clone(), heir));
         if all.is_empty() {
             return;

@@ -11,7 +11,8 @@ use model::{HostgroupId, ServerAddr};
 use topology::healing::{Facts, Heir, Lease, Phase, Record, Settled, Stopped, Turn, settle, turn};
 
 use super::hooks::{self, Told};
-use super::promote::{Field, settle_record};
+use super::orders::{Left, Opening};
+use super::promote::{Field, heir_of, settle_record};
 use crate::monitor::Monitor;
 use crate::operator::{Tenure, resume};
 
@@ -20,6 +21,8 @@ use crate::operator::{Tenure, resume};
 pub(super) struct Thaw {
     /// The record, if it is that of several proxies; this proxy's file otherwise.
     record: Option<Record>,
+    /// Of the file: the promotion of which it is not known whether its server was opened.
+    opening: Option<Opening>,
     due: Vec<(Arc<Server>, Vec<Stopped>)>,
     left: Vec<Stopped>,
     /// What is seen of the server that the plan promotes.
@@ -27,16 +30,24 @@ pub(super) struct Thaw {
 }
 
 impl Thaw {
-    /// What this proxy stopped while it was alone (`own`), then what the record says.
-    pub(super) fn all(field: &Field<'_>, facts: &Facts, own: &[Stopped], lease: &Lease, (record, seen): (Record, Heir)) -> Vec<Self> {
+    /// What this proxy left while it was alone (`own`), then what the record says.
+    pub(super) fn all(field: &Field<'_>, facts: &Facts, own: &Left, lease: &Lease, (record, seen): (Record, Heir)) -> Vec<Self> {
         let of_record = if *lease == Lease::Alone { None } else { Self::of_record(field, facts, lease, (record, seen)) };
         Self::of_file(field, facts, own).into_iter().chain(of_record).collect()
     }
 
-    fn of_file(field: &Field<'_>, facts: &Facts, stopped: &[Stopped]) -> Option<Self> {
-        let (due, left) = due(field, facts, stopped);
-        let is_over = stopped.is_empty() || (due.is_empty() && left == stopped);
-        (!is_over).then(|| Self { record: None, due: known(field, due), left, heir: Heir::Silent })
+    fn of_file(field: &Field<'_>, facts: &Facts, own: &Left) -> Option<Self> {
+        let Left { stopped, opening } = own;
+        let (mut due, left) = due(field, facts, stopped);
+        let heir = opening.as_ref().map(|opening| &opening.heir);
+        // Whether it was opened is asked again, under the lock.
+        if let Some(heir) = heir.filter(|heir| answers(facts, heir)) {
+            due.entry(heir.clone()).or_default();
+        }
+        let is_open = heir_of(&Record { heir: heir.cloned(), ..Record::default() }, facts) == Heir::Open;
+        let is_over = !is_open && due.is_empty() && left == *stopped;
+        let heir = if is_open { Heir::Open } else { Heir::Silent };
+        (!is_over).then(|| Self { record: None, opening: opening.clone(), due: known(field, due), left, heir })
     }
 
     fn of_record(field: &Field<'_>, facts: &Facts, lease: &Lease, (record, seen): (Record, Heir)) -> Option<Self> {
@@ -47,14 +58,14 @@ impl Thaw {
         }
         let is_settled = turn(lease, &record) != Turn::Settle || matches!(settle(&record, seen), Settled::Unclear(_));
         let is_over = is_settled && (record.stopped.is_empty() || (due.is_empty() && left == record.stopped));
-        (!is_over).then(|| Self { record: Some(record), due: known(field, due), left, heir: seen })
+        (!is_over).then(|| Self { record: Some(record), opening: None, due: known(field, due), left, heir: seen })
     }
 
     /// Puts it back, and writes down what is left.
     pub(super) async fn run(mut self, monitor: &Arc<Monitor>, tenure: &Tenure, writer: HostgroupId) {
         for (server, all) in std::mem::take(&mut self.due) {
             let addr = server.key.addr();
-            let is_heir = self.record.as_ref().and_then(heir) == Some(&addr);
+            let is_heir = self.record.as_ref().map_or(self.opening.as_ref().map(|opening| &opening.heir), heir) == Some(&addr);
             match resume(monitor, tenure, &server, &all, self.record.is_some()).await {
                 Ok(open) => {
                     self.left.retain(|one| one.server != addr);
@@ -62,24 +73,52 @@ impl Thaw {
                 }
                 Err(why) => {
                     tracing::warn!("{addr}: its channel is stopped and cannot be started: {why}");
-                    if is_heir {
+                    if is_heir && self.record.is_some() {
                         return;
                     }
                 }
             }
         }
-        let Self { record, left, heir, .. } = self;
-        let written = if let Some(record) = record {
-            end_plan(monitor, writer, record, left, heir).await
-        } else {
-            let monitor = Arc::clone(monitor);
-            let written = tokio::task::spawn_blocking(move || monitor.healing.orders.stop(writer, left)).await;
-            written.unwrap_or_else(|e| Err(e.to_string()))
+        self.end(monitor, writer).await;
+    }
+
+    /// Writes down what came of it.
+    async fn end(self, monitor: &Arc<Monitor>, writer: HostgroupId) {
+        let Self { record, opening, left, heir, .. } = self;
+        let written = match record {
+            Some(record) => end_plan(monitor, writer, record, left, heir).await,
+            None => end_own(monitor, writer, (left, opening), heir).await,
         };
         if let Err(why) = written {
             tracing::warn!("healing of hostgroup {writer}: {why}");
         }
     }
+}
+
+/// Writes down what is left of this proxy's plan, and what is seen of the server that it promotes. A server that was not opened was not
+/// promoted.
+async fn end_own(
+    monitor: &Arc<Monitor>,
+    writer: HostgroupId,
+    (left, opening): (Vec<Stopped>, Option<Opening>),
+    seen: Heir,
+) -> Result<(), String> {
+    let me = Arc::clone(monitor);
+    let written = tokio::task::spawn_blocking(move || {
+        let orders = &me.healing.orders;
+        orders.stop(writer, left)?;
+        match seen {
+            Heir::Open => orders.was_opened(writer),
+            Heir::Closed => orders.was_not_opened(writer),
+            Heir::Silent | Heir::Gone => Ok(()),
+        }
+    });
+    written.await.map_err(|e| e.to_string())??;
+    if let Some(Opening { heir, .. }) = opening.filter(|_| seen == Heir::Closed) {
+        tracing::info!("healing of hostgroup {writer}: {heir} was not opened: the plan of an earlier process did not end");
+        monitor.decide(|topology, now_ms| topology.forget_fork(now_ms, writer, &heir));
+    }
+    Ok(())
 }
 
 /// Writes down that a plan of another healer is over, and what is left of it. A promotion that ends by that has its event and its programs
@@ -133,8 +172,14 @@ fn known(field: &Field<'_>, due: BTreeMap<ServerAddr, Vec<Stopped>>) -> Vec<(Arc
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::healing::Promoted;
+    use crate::healing::orders::unix_ms;
+    use crate::healing::promote::Promoting;
     use crate::testing::{server, snapshot};
-    use topology::healing::Replica;
+    use model::fleet::RoleKeeper;
+    use model::snapshot::ReadOnlyCheck;
+    use topology::Fork;
+    use topology::healing::{Brakes, Death, Due, Replica, Verdict, choose, due as due_now};
 
     fn addr(host: &str) -> ServerAddr {
         ServerAddr { host: host.into(), port: 3306 }
@@ -156,7 +201,8 @@ mod tests {
         record.begin("p", "two", &addr("a"), Vec::new());
         record.fork(&addr("b"), topology::GtidSet::default(), 5);
         let begun = |own: &[Stopped], lease: &Lease, record: &Record| {
-            let all = Thaw::all(&field, &facts, own, lease, (record.clone(), Heir::Closed));
+            let own = Left { stopped: own.to_vec(), opening: None };
+            let all = Thaw::all(&field, &facts, &own, lease, (record.clone(), Heir::Closed));
             let servers = |thaw: &Thaw| thaw.due.iter().map(|(server, _)| server.key.addr()).collect::<Vec<_>>();
             all.iter().map(|thaw| (thaw.record.is_some(), servers(thaw))).collect::<Vec<_>>()
         };
@@ -168,5 +214,47 @@ mod tests {
         assert_eq!(begun(&[stopped("c")], &Lease::Alone, &record), [(false, vec![addr("c")])]);
         assert!(begun(&[], &Lease::Own(9), &Record::default()).is_empty());
         assert_eq!(begun(&[stopped("gone")], &Lease::Alone, &Record::default()), [(false, vec![])], "it is noted no more");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_a_lone_proxy_did_not_open_was_not_promoted() {
+        const TEN: HostgroupId = HostgroupId(10);
+        let snapshot = snapshot(
+            "admin_variables = { healing_alone=true }
+            mysql_servers = ( { address=\"a\", hostgroup=10 }, { address=\"b\", hostgroup=10 } )
+            mysql_replication_hostgroups = ( { writer_hostgroup=10, reader_hostgroup=11 } )
+            mysql_healing = ( { writer_hostgroup=10, mode=\"full\" } )",
+        );
+        let servers = ["a", "b"].map(|host| server(host, 3306));
+        let field = Field { policy: &snapshot.healing[&TEN], servers: &servers, check: Some(ReadOnlyCheck::ReadOnly) };
+        let facts = |is_open| {
+            let replica = Replica { silence: None, is_open, ..Replica::silent(addr("b"), "") };
+            Facts { replicas: vec![replica], ..Facts::default() }
+        };
+        let silent = Facts { replicas: vec![Replica::silent(addr("b"), "gone")], ..Facts::default() };
+        for (seen, is_promoted) in [(Heir::Closed, false), (Heir::Open, true)] {
+            let monitor = Monitor::new();
+            monitor.configure(&snapshot);
+            let (heir, from, had) = (addr("b"), vec![addr("a")], topology::GtidSet::default());
+            let fork = Fork { writer: TEN, heir: heir.clone(), at_ms: 0, from, had, is_exact: true, is_noted: true };
+            monitor.decide(|topology, now_ms| topology.note_fork(now_ms, &fork));
+            let orders = &monitor.healing.orders;
+            orders.stop(TEN, vec![Stopped::receiver(addr("b"), String::new(), Some(addr("a")))]).unwrap();
+            orders.will_open(TEN, Promoted { heir, at_ms: unix_ms(), is_acknowledged: false }).unwrap();
+            let is_held = || {
+                let facts = facts(false);
+                let brakes = Brakes { looked_ms: u64::MAX, ..Promoting::new().brakes(&monitor, &field) };
+                due_now(Verdict::Alive, &choose(&facts, field.policy), &Death::default(), &brakes) != Due::Rest
+            };
+            let all = |facts: &Facts| Thaw::all(&field, facts, &orders.left(TEN), &Lease::Alone, (Record::default(), Heir::Silent));
+            assert!(all(&silent).is_empty() && is_held(), "it may have been opened");
+            let mut thaw = all(&facts(seen == Heir::Open)).pop().unwrap();
+            // The server is asked under its lock, unless it is seen to write.
+            assert_eq!((thaw.due.len(), thaw.heir), if is_promoted { (0, Heir::Open) } else { (1, Heir::Silent) });
+            (thaw.heir, thaw.left) = (seen, Vec::new());
+            thaw.end(&monitor, TEN).await;
+            assert_eq!((orders.left(TEN), orders.promoted(TEN).is_some()), (Left::default(), is_promoted));
+            assert_eq!((monitor.past(TEN).0.len(), is_held()), (usize::from(is_promoted), is_promoted));
+        }
     }
 }

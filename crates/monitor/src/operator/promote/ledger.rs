@@ -5,27 +5,26 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use model::ServerAddr;
+use model::{HostgroupId, ServerAddr};
 use topology::Fork;
 use topology::healing::{Phase, Plan, Record, Stopped};
 
 use super::{Done, Healer};
 use crate::clock::unix_us;
 use crate::healing::Promoted;
-use crate::monitor::lock;
+use crate::monitor::{Monitor, lock};
 
 impl Healer {
     /// What the server has is on disk before it can take a write, and so is the promotion. With several proxies, all of them know it first.
     pub(super) async fn keep_fork(&self, plan: &Plan, had: topology::GtidSet) -> Result<(), String> {
         let (monitor, writer, heir) = (&self.monitor, self.promote.hostgroup, &plan.candidate);
-        let before = monitor.healing.orders.promoted(writer).map(|(promoted, _)| promoted);
-        self.will(Done::Noted { heir: heir.clone(), before });
+        self.will(Done::Noted { heir: heir.clone() });
         let (from, at_ms) = (vec![self.promote.old.key.addr()], 0);
         let fork = Fork { writer, heir: heir.clone(), at_ms, from, had: had.clone(), is_exact: true, is_noted: true };
         monitor.decide(|topology, now_ms| topology.note_fork(now_ms, &fork));
         if !self.is_shared {
             let promoted = Promoted { heir: heir.clone(), at_ms: unix_us() / 1_000, is_acknowledged: false };
-            self.write_promoted(Some(promoted)).await?;
+            self.write_own(move |monitor, writer| monitor.healing.orders.will_open(writer, promoted)).await?;
         }
         let written = monitor.write_standings().await;
         written.map_err(|e| format!("what {heir} has could not be written to the data directory: {e}"))?;
@@ -75,7 +74,7 @@ impl Healer {
     /// The heir writes, and every proxy knows it.
     pub(super) async fn keep_opened(&self) -> Result<(), String> {
         if !self.is_shared {
-            return Ok(());
+            return self.write_own(|monitor, writer| monitor.healing.orders.was_opened(writer)).await;
         }
         self.keep_own(Record::open).await
     }
@@ -138,10 +137,13 @@ impl Healer {
         stopped.clone()
     }
 
-    /// The last promotion of this proxy.
-    pub(super) async fn write_promoted(&self, promoted: Option<Promoted>) -> Result<(), String> {
+    /// Changes this proxy's file.
+    pub(super) async fn write_own(
+        &self,
+        change: impl FnOnce(&Monitor, HostgroupId) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), String> {
         let (monitor, writer) = (Arc::clone(&self.monitor), self.promote.hostgroup);
-        let written = tokio::task::spawn_blocking(move || monitor.healing.orders.promote(writer, promoted)).await;
+        let written = tokio::task::spawn_blocking(move || change(&monitor, writer)).await;
         written.map_err(|e| e.to_string())?
     }
 

@@ -35,7 +35,7 @@ use super::repoint::{self, Channel, SemiSync};
 use crate::channels::ThreadState;
 use crate::client::{Access, Fault, open};
 use crate::clock::unix_us;
-use crate::healing::{self, Promoted};
+use crate::healing;
 use crate::monitor::{Account, Monitor, lock};
 use crate::statements;
 
@@ -104,8 +104,8 @@ enum Done {
     Stopped { server: Arc<Server>, channel: String },
     /// The source side of its semi-synchronous replication was switched on.
     Waits { server: Arc<Server>, source: SemiSync },
-    /// What the server has was noted, and that it is promoted; with the promotion before.
-    Noted { heir: ServerAddr, before: Option<Promoted> },
+    /// What the server has was noted, and that it is promoted.
+    Noted { heir: ServerAddr },
 }
 
 /// Changes, in the order in which they were made.
@@ -231,7 +231,7 @@ struct Healer {
 
 impl Done {
     fn is_of(&self, addr: &ServerAddr) -> bool {
-        matches!(self, Self::Noted { heir, .. } if heir == addr) || self.server().is_some_and(|server| server == *addr)
+        matches!(self, Self::Noted { heir } if heir == addr) || self.server().is_some_and(|server| server == *addr)
     }
 
     /// Whose channel was changed.

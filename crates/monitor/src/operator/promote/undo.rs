@@ -88,7 +88,7 @@ impl Healer {
         let rest = if is_changed { "the proxy that heals next undoes what was done" } else { "nothing was changed" };
         let lost = if why == lost { String::new() } else { format!("; {lost}") };
         let told = format!("no server was promoted by this proxy: {why}{lost}; {rest}");
-        if let Some(Done::Noted { heir, .. }) = lock(&self.changes).iter().find(|done| matches!(done, Done::Noted { .. })) {
+        if let Some(Done::Noted { heir }) = lock(&self.changes).iter().find(|done| matches!(done, Done::Noted { .. })) {
             self.monitor.decide(|topology, now_ms| topology.forget_fork(now_ms, self.promote.hostgroup, heir));
         }
         self.note(&self.promote.old.key.addr(), "plan left", &told);
@@ -131,9 +131,13 @@ impl Healer {
             }
             // It takes no writes, and its applier would wait.
             Done::Waits { server, source } => source.set_source(&mut fresh(server).await?, false).await,
-            Done::Noted { heir, before } => {
+            Done::Noted { heir } => {
                 self.monitor.decide(|topology, now_ms| topology.forget_fork(now_ms, self.promote.hostgroup, heir));
-                self.write_promoted(before.clone()).await
+                // Of several proxies, their record has the promotion.
+                if self.is_shared {
+                    return Ok(());
+                }
+                self.write_own(|monitor, writer| monitor.healing.orders.was_not_opened(writer)).await
             }
         }
     }
