@@ -14,7 +14,7 @@ use super::{Answer, Command, open, refuse};
 use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine};
 use crate::reply::Reply;
-use crate::sharing::Sharing;
+use crate::sharing::{Shared, Sharing};
 
 pub(super) const COMMANDS: &[Command] = &[
     open("SWITCHOVER", order).help(
@@ -108,28 +108,39 @@ impl Order {
 
     /// Carries it out here and, where a configuration is shared, everywhere.
     fn give(&self, operator: &dyn Operator, sharing: Option<&Sharing>, by: &str) -> Result<Told, String> {
-        let shared = |warning: Option<Option<String>>, told: &mut Told| {
-            if let Some(warning) = warning.flatten() {
-                told.text.push_str(&format!("; WARNING: {warning}"));
-                told.warnings.push(warning);
-            }
-        };
-        let share = || self.standing().zip(sharing).map(|((order, holds), sharing)| sharing.share_order(&order, holds));
-        if let Self::Drain { server, .. } = self {
-            // Nothing new goes there from any proxy, while this one waits for what runs.
-            operator.stand(&StandingOrder::Drained(server.clone()), true)?;
-            let warning = share();
-            let mut told = self.carry_out(operator, by)?;
-            shared(warning, &mut told);
-            return Ok(told);
+        if let Some((order, holds)) = self.standing() {
+            let share = || sharing.map(|sharing| sharing.share_order(&order, holds)).unwrap_or_default();
+            return self.stand(operator, (&order, holds), by, share);
         }
-        let mut told = self.carry_out(operator, by)?;
-        let warning = match self {
-            Self::Failback(hostgroup) => sharing.map(|sharing| sharing.share_failback(*hostgroup)),
-            _ => share(),
-        };
-        shared(warning, &mut told);
-        Ok(told)
+        let outcome = self.carry_out(operator, by);
+        match self {
+            Self::Failback(hostgroup) if outcome.is_ok() => warned(outcome, sharing.and_then(|sharing| sharing.share_failback(*hostgroup))),
+            _ => outcome,
+        }
+    }
+
+    /// An order that lasts. If it holds here already, or holds no more, it is shared all the same: etcd may have missed it.
+    fn stand(
+        &self,
+        operator: &dyn Operator,
+        (order, holds): (&StandingOrder, bool),
+        by: &str,
+        share: impl FnOnce() -> Shared,
+    ) -> Result<Told, String> {
+        if matches!(self, Self::Drain { .. }) {
+            // Nothing new goes there from any proxy, while this one waits for what runs.
+            operator.stand(order, true)?;
+            let warning = share().warning;
+            return warned(self.carry_out(operator, by), warning.map(repeated));
+        }
+        let outcome = self.carry_out(operator, by);
+        if outcome.is_err() && operator.standing().contains(order) != holds {
+            return outcome;
+        }
+        let Shared { is_changed, warning } = share();
+        let followed = |why: String| Told::from(format!("{why}. It was not so in etcd: the other proxies follow now"));
+        let outcome = if is_changed { outcome.or_else(|why| Ok(followed(why))) } else { outcome };
+        warned(outcome, warning.map(repeated))
     }
 
     fn carry_out(&self, operator: &dyn Operator, by: &str) -> Result<Told, String> {
@@ -150,6 +161,23 @@ impl Order {
             Self::Heal(order) => operator.heal(order, by).map(Told::from),
             Self::ExplainHeal(order) => operator.explain_heal(order).map(|_| Told::default()),
         }
+    }
+}
+
+fn repeated(warning: String) -> String {
+    format!("{warning}. Repeat it when etcd answers")
+}
+
+/// The outcome, good or bad, with a warning if there is one.
+fn warned(outcome: Result<Told, String>, warning: Option<String>) -> Result<Told, String> {
+    let Some(warning) = warning else { return outcome };
+    match outcome {
+        Ok(mut told) => {
+            told.text.push_str(&format!("; WARNING: {warning}"));
+            told.warnings.push(warning);
+            Ok(told)
+        }
+        Err(why) => Err(format!("{why}; WARNING: {warning}")),
     }
 }
 
@@ -341,6 +369,77 @@ mod tests {
 
     fn db(host: &str, port: u16) -> ServerAddr {
         ServerAddr { host: host.into(), port }
+    }
+
+    /// Hostgroup 10 is paused, or is not. A drain does not end.
+    struct Fake {
+        is_paused: bool,
+    }
+
+    impl Operator for Fake {
+        fn switchover(&self, _: HostgroupId, _: &ServerAddr, _: Option<u64>) -> Result<Told, String> {
+            Ok(Told::default())
+        }
+
+        fn failback(&self, _: HostgroupId) -> Result<String, String> {
+            Ok(String::new())
+        }
+
+        fn accept(&self, _: HostgroupId, _: Option<&ServerAddr>) -> Result<String, String> {
+            Ok(String::new())
+        }
+
+        fn pause(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String> {
+            match hostgroup.0 {
+                10 if is_paused == self.is_paused => Err("nothing to do".to_owned()),
+                10 => Ok("done".to_owned()),
+                _ => Err("there is no such hostgroup".to_owned()),
+            }
+        }
+
+        fn drain(&self, _: &ServerAddr, _: Option<u64>) -> Result<String, String> {
+            Err("still in use".to_owned())
+        }
+
+        fn undrain(&self, _: &ServerAddr) -> Result<String, String> {
+            Err("not drained".to_owned())
+        }
+
+        fn standing(&self) -> Vec<StandingOrder> {
+            self.is_paused.then_some(StandingOrder::Paused(HostgroupId(10))).into_iter().collect()
+        }
+    }
+
+    /// The answer, and whether the order was shared. `etcd` is true where it changes there, and None where it does not answer.
+    fn given(order: &Order, is_paused: bool, etcd: Option<bool>) -> (Result<String, String>, bool) {
+        let is_shared = std::cell::Cell::new(false);
+        let (standing, holds) = order.standing().unwrap();
+        let share = || {
+            is_shared.set(true);
+            Shared { is_changed: etcd == Some(true), warning: etcd.is_none().then(|| "only here".to_owned()) }
+        };
+        let outcome = order.stand(&Fake { is_paused }, (&standing, holds), "ann", share);
+        (outcome.map(|told| told.text), is_shared.get())
+    }
+
+    #[test]
+    fn an_order_that_etcd_missed_can_be_repeated() {
+        let (pause, resume) = (Order::Pause(HostgroupId(10)), Order::Resume(HostgroupId(10)));
+        let text = |text: &str| text.to_owned();
+        let follow = || Ok(text("nothing to do. It was not so in etcd: the other proxies follow now"));
+        for (order, is_paused) in [(&resume, true), (&pause, false)] {
+            assert_eq!(given(order, is_paused, Some(true)), (Ok(text("done")), true));
+            let warned = Ok(text("done; WARNING: only here. Repeat it when etcd answers"));
+            assert_eq!(given(order, is_paused, None), (warned, true));
+            assert_eq!(given(order, !is_paused, Some(true)), (follow(), true));
+            assert_eq!(given(order, !is_paused, Some(false)), (Err(text("nothing to do")), true));
+        }
+        assert!(given(&Order::Undrain(db("db1", 3306)), false, Some(true)).0.is_ok());
+        assert_eq!(given(&Order::Pause(HostgroupId(11)), false, Some(true)), (Err(text("there is no such hostgroup")), false));
+        let drain = Order::Drain { server: db("db1", 3306), timeout_ms: Some(1) };
+        assert_eq!(given(&drain, false, Some(true)), (Err(text("still in use")), true));
+        let warned = Err(text("still in use; WARNING: only here. Repeat it when etcd answers"));
+        assert_eq!(given(&drain, false, None), (warned, true));
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::handle::WeakHandle;
 use crate::take_over::Frozen;
 
 pub(crate) use behind::{Behind, BehindModules, KeptBehind, differing};
+pub(crate) use orders::Shared;
 pub(crate) use publish::{Draft, ago};
 pub(crate) use rollout::Band;
 

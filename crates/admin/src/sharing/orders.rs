@@ -285,25 +285,39 @@ impl Orders {
     }
 }
 
+/// What became of an order in etcd.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// etcd has it now, and had it not before.
+    pub(crate) is_changed: bool,
+    /// For the operator.
+    pub(crate) warning: Option<String>,
+}
+
 impl Sharing {
-    /// Publishes that an order holds for all proxies, or has ended. Returns a warning for the operator.
-    pub(crate) fn share_order(&self, order: &StandingOrder, holds: bool) -> Option<String> {
+    /// Publishes that an order holds for all proxies, or has ended.
+    pub(crate) fn share_order(&self, order: &StandingOrder, holds: bool) -> Shared {
         let (name, value) = key(order);
         self.share(&name, holds.then_some(value.as_str()))
     }
 
     /// Publishes a fail-back that was carried out here. Returns a warning for the operator.
     pub(crate) fn share_failback(&self, hostgroup: HostgroupId) -> Option<String> {
-        let preferred = self.share(&format!("preferred/{hostgroup}"), None);
-        preferred.or_else(|| self.share(&format!("failback/{hostgroup}"), Some(&self.me().uuid)))
+        let preferred = self.share(&format!("preferred/{hostgroup}"), None).warning;
+        preferred.or_else(|| self.share(&format!("failback/{hostgroup}"), Some(&self.me().uuid)).warning)
     }
 
-    fn share(&self, name: &str, value: Option<&str>) -> Option<String> {
-        let is_off = self.seen().link == Link::Off;
-        let failed = if is_off { None } else { self.shared.order(name, value).err() };
+    fn share(&self, name: &str, value: Option<&str>) -> Shared {
+        let seen = self.seen();
+        let is_off = seen.link == Link::Off;
+        let had = seen.orders.get(name).map(|(value, _)| value.as_str());
+        let written = if is_off { Ok(false) } else { self.shared.order(name, value) };
         let is_lasting = value.is_some_and(|value| standing(name, value).is_some());
-        self.note_own(name, is_lasting && (is_off || failed.is_some()));
-        Some(format!("the command is in force on this proxy only: {}", failed?))
+        self.note_own(name, is_lasting && (is_off || written.is_err()));
+        match written {
+            Ok(is_written) => Shared { is_changed: is_written && (value.is_none() || had != value), warning: None },
+            Err(error) => Shared { is_changed: false, warning: Some(format!("the command is in force on this proxy only: {error}")) },
+        }
     }
 
     /// Notes whether the order with this key holds on this proxy only.
