@@ -202,6 +202,14 @@ impl Store {
         Ok(self.etcd.transact(vec![is_at(&key, base)], vec![act], Vec::new()).await?.0)
     }
 
+    /// Deletes a key if it has this value; whether it had.
+    pub(crate) async fn delete_if(&self, name: &str, value: &str) -> Result<bool, EtcdError> {
+        let key = encode(&self.key(name));
+        let has = json!({ "key": key, "target": "VALUE", "result": "EQUAL", "value": encode(value) });
+        let gone = json!({ "request_delete_range": { "key": key } });
+        Ok(self.etcd.transact(vec![has], vec![gone], Vec::new()).await?.0)
+    }
+
     /// Manifests that held, the newest first.
     pub(crate) async fn history(&self) -> Result<Vec<Manifest>, EtcdError> {
         let prefix = self.key("history/");

@@ -345,13 +345,13 @@ impl SharedConfig {
         store.etcd().put(&store.key(&format!("live/orders/{name}")), value.as_bytes(), Some(lease)).await
     }
 
-    /// Takes an order back. Does not wait for etcd.
-    pub fn take_back(&self, name: &str) {
-        let (store, name) = (self.current(), format!("live/orders/{name}"));
+    /// Takes an order back if it still has this value. Does not wait for etcd.
+    pub fn take_back(&self, name: &str, value: &str) {
+        let (store, name, value) = (self.current(), format!("live/orders/{name}"), value.to_owned());
         if let Ok(store) = store {
             self.runtime.spawn(async move {
                 // It ends by itself otherwise.
-                let _ = store.etcd().delete(&store.key(&name)).await;
+                let _ = store.delete_if(&name, &value).await;
             });
         }
     }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use model::fleet::{Company, CompanyHold, Held, Operator, StandingOrder};
 use model::{HostgroupId, ServerAddr};
 use serde::{Deserialize, Serialize};
-use shared_config::{Link, Seen, new_id};
+use shared_config::{EtcdError, Link, Seen, new_id};
 
 use super::Sharing;
 use crate::take_over::Frozen;
@@ -342,30 +342,64 @@ struct Asked {
     name: String,
     wait: Wait,
     warning: Option<String>,
-    is_over: bool,
+    /// etcd has the order, or may have it.
+    may_be_given: bool,
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if !self.is_over && self.warning.is_none() {
-            self.sharing.shared.take_back(&self.name);
+        if self.may_be_given {
+            self.sharing.shared.take_back(&self.name, &serde_json::to_string(&self.wait).unwrap_or_default());
         }
     }
 }
 
+impl Asked {
+    /// Takes etcd's answer to the order.
+    ///
+    /// # Errors
+    /// Another proxy switches over.
+    fn answered(&mut self, given: Result<bool, EtcdError>) -> Result<(), String> {
+        // Where the answer was lost, or the answer to a first attempt, etcd has it all the same.
+        self.may_be_given = true;
+        match given {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let hostgroup = self.name.trim_start_matches("switchover/");
+                Err(format!("another proxy already runs a switchover of hostgroup {hostgroup}"))
+            }
+            Err(error) => {
+                self.warning = Some(format!("{error}, so other proxies may not have waited"));
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells the other proxies who writes.
+    fn end(mut self: Box<Self>, writer: &ServerAddr, preferred: Option<&StandingOrder>) {
+        if let Some(order) = preferred {
+            self.sharing.share_order(order, true);
+        }
+        let end = Wait { writer: Some(writer.to_string()), ..self.wait.clone() };
+        let value = serde_json::to_string(&end).unwrap_or_default();
+        // If the write fails, the other proxies continue when the order's lease ends.
+        self.may_be_given = self.sharing.shared.order_for(&self.name, &value, OVER_S).is_err();
+    }
+}
+
 impl CompanyHold for Asked {
-    fn over(mut self: Box<Self>, writer: &ServerAddr, is_by_preference: bool) {
+    fn over(self: Box<Self>, writer: &ServerAddr, is_by_preference: bool) {
         let hostgroup = self.name.strip_prefix("switchover/").and_then(|id| id.parse().ok()).map(HostgroupId);
         let preferred = hostgroup.filter(|_| is_by_preference).map(|hostgroup| StandingOrder::Preferred(hostgroup, writer.clone()));
-        if self.warning.is_some() {
-            preferred.iter().for_each(|order| self.sharing.note_own(&key(order).0, true));
-            return;
+        match self.warning {
+            _ if !self.may_be_given => preferred.iter().for_each(|order| self.sharing.note_own(&key(order).0, true)),
+            None => self.end(writer, preferred.as_ref()),
+            // etcd has not answered, and the sessions here do not wait for it once more.
+            Some(_) => {
+                let writer = writer.clone();
+                std::thread::spawn(move || self.end(&writer, preferred.as_ref()));
+            }
         }
-        preferred.iter().for_each(|order| _ = self.sharing.share_order(order, true));
-        self.wait.writer = Some(writer.to_string());
-        let value = serde_json::to_string(&self.wait).unwrap_or_default();
-        // If the write fails, the other proxies continue when the order's lease ends.
-        self.is_over = self.sharing.shared.order_for(&self.name, &value, OVER_S).is_ok();
     }
 
     fn warning(&self) -> Option<String> {
@@ -398,12 +432,11 @@ impl Company for Others {
             writer: None,
         };
         let name = format!("switchover/{writer}");
-        let mut asked = Asked { sharing: Arc::clone(sharing), name: name.clone(), wait, warning: None, is_over: false };
+        let mut asked = Asked { sharing: Arc::clone(sharing), name: name.clone(), wait, warning: None, may_be_given: false };
         let seen = sharing.seen();
         if seen.link != Link::Up {
             asked.warning =
                 (seen.link != Link::Off).then(|| "etcd does not answer, so the proxy could not ask other proxies to wait".to_owned());
-            asked.is_over = true;
             return Ok(Box::new(asked));
         }
         let (base, before) = seen.orders.get(&name).map_or((0, None), |(value, at)| (*at, serde_json::from_str::<Wait>(value).ok()));
@@ -411,14 +444,9 @@ impl Company for Others {
             return Err(format!("{} already runs a switchover of hostgroup {writer}", before.proxy));
         }
         let value = serde_json::to_string(&asked.wait).map_err(|e| e.to_string())?;
-        let given = sharing.shared.order_if(&name, &value, base, (limit + SPARE).as_secs() + 1);
-        match given {
-            Ok(true) => {}
-            Ok(false) => return Err(format!("another proxy already runs a switchover of hostgroup {writer}")),
-            Err(error) => {
-                asked.warning = Some(format!("{error}, so the proxy could not ask other proxies to wait"));
-                return Ok(Box::new(asked));
-            }
+        asked.answered(sharing.shared.order_if(&name, &value, base, (limit + SPARE).as_secs() + 1))?;
+        if asked.warning.is_some() {
+            return Ok(Box::new(asked));
         }
         let (begun, prefix) = (Instant::now(), format!("held/{writer}/"));
         loop {
@@ -505,11 +533,15 @@ mod tests {
         }
     }
 
-    /// What a proxy is told at its first reading, when these orders hold there and `seen` are in etcd.
-    fn told(standing: Vec<StandingOrder>, own: &[&str], seen: &[(&str, &str)]) -> Vec<String> {
+    fn started() -> Arc<Sharing> {
         let me = ProxyLine { uuid: "p2".to_owned(), ..ProxyLine::default() };
         let shared = SharedConfig::start(me, Arc::default()).unwrap();
-        let sharing = Arc::new(Sharing { shared, state: Mutex::default() });
+        Arc::new(Sharing { shared, state: Mutex::default() })
+    }
+
+    /// What a proxy is told at its first reading, when these orders hold there and `seen` are in etcd.
+    fn told(standing: Vec<StandingOrder>, own: &[&str], seen: &[(&str, &str)]) -> Vec<String> {
+        let sharing = started();
         own.iter().for_each(|name| sharing.note_own(name, true));
         let operator = Arc::new(Fake { standing, told: Mutex::default() });
         let orders = seen.iter().map(|(name, value)| ((*name).to_owned(), ((*value).to_owned(), 7))).collect();
@@ -540,6 +572,38 @@ mod tests {
         assert_eq!(told(vec![drained()], &[], &[("drained/N3:3306", "")]), ["drained/N3:3306 true"], "the same server");
         // They never were in etcd.
         assert!(told(vec![preferred(), drained()], &["preferred/10", "drained/N3:3306"], &[]).is_empty());
+    }
+
+    #[test]
+    fn a_switchover_whose_order_got_no_answer_is_ended_in_etcd() {
+        let sharing = started();
+        let asked = || {
+            let wait = Wait {
+                id: new_id(),
+                by: "p2".to_owned(),
+                proxy: String::new(),
+                hostgroups: vec![10],
+                patience_ms: 1,
+                limit_ms: 1,
+                writer: None,
+            };
+            Asked { sharing: Arc::clone(&sharing), name: "switchover/10".to_owned(), wait, warning: None, may_be_given: false }
+        };
+        for (given, warns, fails) in [
+            (Ok(true), false, false),
+            // Another proxy's order, or the repetition of a request whose answer was lost: only its own value is taken back.
+            (Ok(false), false, true),
+            (Err(EtcdError::Away("no answer in time".to_owned())), true, false),
+        ] {
+            let mut asked = asked();
+            assert!(!asked.may_be_given, "nothing was asked");
+            assert_eq!((asked.answered(given).is_err(), asked.warning().is_some(), asked.may_be_given), (fails, warns, true));
+        }
+        // etcd was not asked at all.
+        let db = ServerAddr { host: "n2".into(), port: 3306 };
+        Box::new(asked()).over(&db, true);
+        assert!(sharing.is_own(&StandingOrder::Preferred(HostgroupId(10), db)));
+        sharing.stop();
     }
 
     #[test]
