@@ -181,11 +181,18 @@ impl Orders {
 
     async fn fail_back(&mut self, sharing: &Arc<Sharing>, seen: &Seen) {
         let me = sharing.me().uuid;
+        self.failbacks.retain(|name, _| seen.orders.contains_key(name));
         for (name, (by, revision)) in seen.orders.iter().filter(|(name, _)| name.starts_with("failback/")) {
-            let is_new = self.failbacks.insert(name.clone(), *revision).is_none_or(|known| known < *revision);
-            let hostgroup = name.strip_prefix("failback/").and_then(|id| id.parse().ok()).map(HostgroupId);
-            let Some(hostgroup) = hostgroup.filter(|_| is_new && self.is_known && *by != me) else { continue };
-            self.fail_back_now(sharing, hostgroup).await;
+            let Some(hostgroup) = name.strip_prefix("failback/").and_then(|id| id.parse().ok()).map(HostgroupId) else { continue };
+            let known = self.failbacks.insert(name.clone(), *revision);
+            // etcd was restored or wiped, and counts from a smaller revision. All proxies then carry out what it has.
+            let is_back = known.is_some_and(|known| known > *revision);
+            let is_new = known != Some(*revision) && (is_back || *by != me);
+            // A later SWITCHOVER counts.
+            let is_over = seen.orders.get(&format!("preferred/{hostgroup}")).is_some_and(|(_, preferred)| preferred > revision);
+            if is_new && !is_over && self.is_known {
+                self.fail_back_now(sharing, hostgroup).await;
+            }
         }
         if !self.missed.is_empty() && self.operator.has_looked() {
             for hostgroup in std::mem::take(&mut self.missed) {
@@ -541,17 +548,22 @@ mod tests {
 
     /// What a proxy is told at its first reading, when these orders hold there and `seen` are in etcd.
     fn told(standing: Vec<StandingOrder>, own: &[&str], seen: &[(&str, &str)]) -> Vec<String> {
+        let seen: Vec<_> = seen.iter().map(|(name, value)| (*name, *value, 7)).collect();
+        told_by(standing, own, &[seen.as_slice(), seen.as_slice()])
+    }
+
+    /// The same of several readings, each with the revisions that wrote the orders.
+    fn told_by(standing: Vec<StandingOrder>, own: &[&str], readings: &[&[(&str, &str, i64)]]) -> Vec<String> {
         let sharing = started();
         own.iter().for_each(|name| sharing.note_own(name, true));
         let operator = Arc::new(Fake { standing, told: Mutex::default() });
-        let orders = seen.iter().map(|(name, value)| ((*name).to_owned(), ((*value).to_owned(), 7))).collect();
-        let seen = Seen { link: Link::Up, is_known: true, orders, ..Seen::default() };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let mut carried_out = Orders::new(Arc::clone(&operator) as Arc<dyn Operator>);
-        runtime.block_on(async {
-            carried_out.step(&sharing, &seen).await;
-            carried_out.step(&sharing, &seen).await;
-        });
+        for reading in readings {
+            let orders = reading.iter().map(|(name, value, at)| ((*name).to_owned(), ((*value).to_owned(), *at))).collect();
+            let seen = Seen { link: Link::Up, is_known: true, orders, ..Seen::default() };
+            runtime.block_on(carried_out.step(&sharing, &seen));
+        }
         sharing.stop();
         operator.told.lock().unwrap().clone()
     }
@@ -572,6 +584,19 @@ mod tests {
         assert_eq!(told(vec![drained()], &[], &[("drained/N3:3306", "")]), ["drained/N3:3306 true"], "the same server");
         // They never were in etcd.
         assert!(told(vec![preferred(), drained()], &["preferred/10", "drained/N3:3306"], &[]).is_empty());
+    }
+
+    #[test]
+    fn a_failback_counts_after_etcd_was_restored_or_wiped() {
+        let told = |readings: &[&[(&str, &str, i64)]]| told_by(Vec::new(), &[], readings);
+        let (first, by_others, by_this) = (("failback/10", "p1", 5), ("failback/10", "p1", 7), ("failback/10", "p2", 7));
+        assert_eq!(told(&[&[first], &[by_others], &[by_others]]), ["failback 10"]);
+        assert!(told(&[&[first], &[by_this]]).is_empty(), "it was carried out when it was ordered");
+        assert_eq!(told(&[&[by_others], &[first], &[first], &[by_others]]), ["failback 10", "failback 10"], "restored");
+        assert_eq!(told(&[&[by_this], &[("failback/10", "p2", 3)]]), ["failback 10"], "as all do");
+        assert_eq!(told(&[&[by_others], &[], &[first]]), ["failback 10"], "wiped");
+        let later = ("preferred/10", "n2:3306", 8);
+        assert_eq!(told(&[&[first], &[by_others, later]]), ["preferred/10 true"], "a switchover came later");
     }
 
     #[test]
