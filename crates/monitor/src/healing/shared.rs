@@ -177,7 +177,7 @@ impl Monitor {
         if let (None, Ok(decider)) = (hostgroup, self.decider()) {
             meant.extend(decider.clusters());
         }
-        for writer in meant.into_iter().filter(|writer| self.record(*writer).0.suspended.is_some()) {
+        for writer in meant.iter().copied().filter(|writer| self.record(*writer).0.suspended.is_some()) {
             let written = self.write_record_now(writer, false, |record| {
                 record.suspended = None;
                 Ok(())
@@ -190,10 +190,24 @@ impl Monitor {
         if let Some(why) = failed {
             return Err(format!("healing stays suspended: {why}"));
         }
+        if let Some(why) = self.unread(&meant) {
+            return Err(format!("healing may stay suspended, as the record in etcd is not known: {why}. Repeat it when etcd answers"));
+        }
         match self.healing.orders.resume(hostgroup) {
             Err(_) if is_resumed => Ok("healing goes on".to_owned()),
             told => told,
         }
+    }
+
+    /// Why it is not known what etcd says of these clusters; None if it is, or if this proxy is alone.
+    fn unread(&self, clusters: &BTreeSet<HostgroupId>) -> Option<String> {
+        if !self.shares_healing() {
+            return None;
+        }
+        // Before etcd is read no cluster may be known. Then the view of any cluster says so.
+        let any = clusters.is_empty().then_some(HostgroupId(0));
+        let unknown = clusters.iter().copied().chain(any).map(|writer| self.view(writer)).find(|view| known(view).is_none())?;
+        Some(unknown.away.unwrap_or_else(|| "it cannot be read".to_owned()))
     }
 
     /// `ACKNOWLEDGE HEALING`. Returns whether there was a promotion to acknowledge. Blocks.

@@ -28,7 +28,8 @@ impl Decider for Said {
     }
 
     fn view(&self, writer: HostgroupId) -> HealingView {
-        if writer == TEN { lock(&self.0).clone() } else { HealingView::default() }
+        let view = lock(&self.0).clone();
+        if writer == TEN { view } else { HealingView { away: view.away, ..HealingView::default() } }
     }
 
     fn clusters(&self) -> BTreeSet<HostgroupId> {
@@ -296,5 +297,25 @@ fn a_suspension_ends_though_its_row_is_gone() {
         assert!(proxy.follow().monitor.suspended(TEN).is_some(), "{next}");
         proxy.monitor.resume(None).unwrap();
         assert_eq!(proxy.follow().monitor.suspended(TEN), None, "{next}");
+    }
+}
+
+#[test]
+fn healing_goes_on_only_if_no_suspension_is_known() {
+    for mode in ["full", ""] {
+        let mut proxy = Proxy::new(mode);
+        proxy.hear(Some("etcd was not read yet"), None);
+        for hostgroup in [None, Some(TEN)] {
+            let refused = proxy.monitor.resume(hostgroup).unwrap_err();
+            assert!(refused.contains("may stay suspended") && refused.contains("etcd was not read yet"), "{mode} {hostgroup:?}: {refused}");
+        }
+        proxy.hear(None, None);
+        assert_eq!(proxy.monitor.resume(None).unwrap(), "healing goes on");
+        let mut suspended = record("p", Phase::Rest);
+        suspended.suspended = Some(topology::healing::Suspension { until_ms: None, by: "ann".to_owned() });
+        proxy.read(&suspended).hear(Some("etcd was not read yet"), None);
+        assert!(proxy.monitor.resume(Some(TEN)).is_err());
+        proxy.read(&suspended);
+        assert_eq!(proxy.monitor.resume(Some(TEN)).unwrap(), "healing goes on");
     }
 }
