@@ -563,7 +563,8 @@ mod tests {
 
     #[test]
     fn an_heir_is_given_up_by_this_machines_clock() {
-        let shared = "mysql_servers = ( { address=\"a\", hostgroup=10 } )
+        let shared = "admin_variables = { healing_alone=true }
+            mysql_servers = ( { address=\"a\", hostgroup=10 } )
             mysql_replication_hostgroups = ( { writer_hostgroup=10, reader_hostgroup=11 } )
             mysql_healing = ( { writer_hostgroup=10, mode=\"full\", loss=\"reported\", max_lost_ms=10000 } )";
         let snapshot = crate::testing::snapshot(shared);
@@ -602,7 +603,8 @@ mod tests {
     /// A change of semi-synchronous replication writes the receiver down that it stops.
     #[tokio::test]
     async fn what_work_of_this_proxy_stopped_is_left_to_it() {
-        let shared = "mysql_servers = ( { address=\"a\", hostgroup=10 } )
+        let shared = "admin_variables = { healing_alone=true }
+            mysql_servers = ( { address=\"a\", hostgroup=10 } )
             mysql_replication_hostgroups = ( { writer_hostgroup=10, reader_hostgroup=11 } )
             mysql_healing = ( { writer_hostgroup=10, mode=\"full\" } )";
         let snapshot = crate::testing::snapshot(shared);
