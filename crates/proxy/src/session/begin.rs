@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::charset::{self, Flavor};
 use wire::compress::Method;
-use wire::flags::Capabilities;
+use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{OK, OkPacket};
 use wire::session_state::{Change, put_change};
 use wire::{codes, packet};
@@ -43,7 +43,7 @@ impl Session {
             None => Some(default).filter(|name| !name.is_empty()).map(Text::from),
         };
         self.wants.state.schema = schema.map(|name| self.worker.memory.borrow_mut().intern_text(name));
-        self.client.status = self.worker.shared.initial_status();
+        self.client.set_initial_status(&self.at, &mut self.wants);
         self.client.filter =
             self.client.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.wants.default_filter(track_defaults(&self.at))));
     }
@@ -128,12 +128,19 @@ impl Session {
         if self.client.filter.is_some() {
             self.client.filter = Some(Box::new(self.wants.default_filter(track_defaults(&self.at))));
         }
-        self.client.status = self.worker.shared.initial_status();
+        self.client.set_initial_status(&self.at, &mut self.wants);
         self.handle.set_transaction(false, 0);
     }
 }
 
 impl Frontend {
+    /// The status flags of a session in which nothing has happened. The same flag says how texts are read: a reply that repeats it
+    /// is no change, so it must hold for both from the start.
+    pub(super) fn set_initial_status(&mut self, at: &Backends, wants: &mut Wants) {
+        self.status = at.worker.shared.initial_status();
+        wants.lex.no_backslash_escapes = self.status.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
+    }
+
     /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
     /// its defaults, as it would on a direct connection.
     pub(super) fn set_initial_variables(&self, at: &Backends, wants: &mut Wants, collation: u16) {

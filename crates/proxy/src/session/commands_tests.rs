@@ -1,5 +1,6 @@
 use super::*;
 use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
+use session_state::server_info::ServerInfo;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
 use wire::flags::StatusFlags;
@@ -51,6 +52,20 @@ async fn a_reset_begins_the_rules_anew() {
     bed.hand.flag_in = 7;
     bed.serve(Command::ResetConnection, b"").await.unwrap();
     assert_eq!(bed.hand.flag_in, 0);
+}
+
+#[tokio::test]
+async fn backslashes_are_read_as_the_greeting_says_from_the_start() {
+    for flags in [StatusFlags::AUTOCOMMIT, StatusFlags::AUTOCOMMIT | StatusFlags::NO_BACKSLASH_ESCAPES] {
+        let expected = flags.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
+        let mut bed = Bed::new("");
+        bed.worker.shared.info.set(ServerInfo { status: flags, ..crate::bed::info(MySql, "8.4.0") });
+        bed.begin(None);
+        assert_eq!((bed.wants.lex.no_backslash_escapes, bed.client.status), (expected, flags), "after the login");
+        bed.wants.lex.no_backslash_escapes = !expected;
+        bed.serve(Command::ResetConnection, b"").await.unwrap();
+        assert_eq!((bed.wants.lex.no_backslash_escapes, bed.client.status), (expected, flags), "after a reset");
+    }
 }
 
 #[tokio::test]
