@@ -218,7 +218,7 @@ impl Session {
     /// Leaves the server that has refused the statement, and waits for a moment.
     async fn go_elsewhere(&mut self, patience: &mut Patience, refusal: Refusal, error: ServerError) -> Result<(), Fault> {
         if refusal == Refusal::AssignedGtid {
-            return self.recovery.commit_for_implicit(&mut door!(self)).await;
+            return self.recovery.commit_for_implicit(&mut door!(self), &mut self.causal, &self.hand).await;
         }
         count(&self.worker.counters.refusals_hidden);
         tracing::debug!("session {}: statement sent to another server: {error}", self.handle.id);

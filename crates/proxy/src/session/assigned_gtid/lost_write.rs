@@ -119,6 +119,7 @@ impl Session {
         result?;
         match self.claim(Opening::Begin).await? {
             Finding::Applied => {
+                self.causal.note_assigned(&self.at, &self.hand, self.recovery.assigned_gtid.as_deref());
                 self.door().clear_gtid(Some("ROLLBACK")).await;
                 self.recovery.found_applied(&self.at);
                 self.answer_commit().await.map(Some)

@@ -1,8 +1,9 @@
 use super::*;
 use crate::session::assigned_gtid::HeldReply;
-use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
+use crate::session::bed::{Bed, HOME, error, ok, ok_open, packet_of, result_of};
 use crate::session::door::door;
 use crate::session::plan::Plan;
+use session_state::causal::Origin;
 use session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
@@ -12,7 +13,12 @@ mysql_variables = { settle_lost_writes = true }";
 
 /// A session that has lost the answer to this statement, which had an assigned GTID; on a new connection.
 fn in_doubt(text: &str) -> Bed {
-    let mut bed = Bed::new(SETTLES).on(MySql);
+    in_doubt_under(SETTLES, text)
+}
+
+/// The same under this configuration.
+fn in_doubt_under(config: &str, text: &str) -> Bed {
+    let mut bed = Bed::new(config).on(MySql);
     let (plan, command) = (Plan::new(bed.analysis(text)), bed.says(text));
     bed.hand.began_us = bed.worker.shared.clock.now_us();
     bed.assign_gtid(command, &plan);
@@ -61,6 +67,29 @@ async fn a_write_that_is_there_is_answered_as_it_was() {
     let fault = bed.settle_write(&mut Ahead::default()).await.unwrap_err();
     assert!(matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }), "{fault:?}");
     assert_eq!(bed.recovery.standing(), Some(GtidStanding::Undecided));
+}
+
+#[tokio::test]
+async fn a_commit_that_is_there_is_a_write_that_reads_wait_for() {
+    let mut bed = in_doubt_under(&SETTLES.replace("true }", "true causal_reads = \"session\" }"), "BEGIN");
+    let gtid = bed.recovery.assigned_gtid.as_ref().unwrap().gtid.to_string();
+    bed.answers(&[found_there("1", "0", "0"), clears_gtid().to_vec()].concat());
+    assert!(bed.settle_commit().await.unwrap().is_some());
+    let writes = bed.causal.writes.as_ref().unwrap();
+    assert!(writes.known(Origin::Own, HOME).is_some_and(|written| written.question(50).contains(&gtid)));
+    assert_eq!(bed.worker.acknowledged.borrow().all(), [gtid.to_ascii_lowercase()]);
+}
+
+#[tokio::test]
+async fn what_is_committed_for_a_statement_that_commits_implicitly_is_remembered() {
+    let mut bed = in_doubt_under(&SETTLES.replace("true }", "true causal_reads = \"session\" }"), "BEGIN");
+    bed.facts.insert_id.set(0);
+    bed.at.backend.as_mut().unwrap().core.has_assigned_gtid = true;
+    bed.answers(&clears_gtid());
+    let session = &mut *bed;
+    session.recovery.commit_for_implicit(&mut door!(session), &mut session.causal, &session.hand).await.unwrap();
+    assert_eq!(bed.sent()[0], "COMMIT");
+    assert!(bed.causal.writes.as_ref().is_some_and(|writes| writes.known(Origin::Own, HOME).is_some()));
 }
 
 #[tokio::test]

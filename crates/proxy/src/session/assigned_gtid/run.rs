@@ -6,7 +6,7 @@
 
 use crate::backends::backend::put_query;
 use crate::session::Session;
-use crate::session::assigned_gtid::{AUTOMATIC, GtidStanding, HeldReply, LEAVING_GROUP, Scope, commit_plan, is_plain};
+use crate::session::assigned_gtid::{AUTOMATIC, Assignment, GtidStanding, HeldReply, LEAVING_GROUP, Scope, commit_plan, is_plain};
 use crate::session::backends::Backends;
 use crate::session::causal::Causality;
 use crate::session::command::Incoming;
@@ -274,6 +274,12 @@ impl Causality {
             self.note_written(at, hand, analysis, reply);
         }
     }
+
+    /// The transaction of the assigned GTID is committed on the backend at hand, and no reply to the client's COMMIT says so.
+    pub(in crate::session) fn note_assigned(&mut self, at: &Backends, hand: &AtHand, assignment: Option<&Assignment>) {
+        let gtids = assignment.map(|assignment| assignment.gtid.to_string().into_bytes().into());
+        self.note_gtids(at, hand, &commit_plan(0).analysis, &ReplyFacts { gtids, ..ReplyFacts::default() });
+    }
 }
 
 impl Recovery {
@@ -327,7 +333,12 @@ impl Recovery {
 
     /// A statement that commits implicitly was refused because of the assigned GTID: its transaction is committed, as it would have
     /// been, and then it is sent again.
-    pub(in crate::session) async fn commit_for_implicit(&mut self, door: &mut ServerDoor<'_>) -> Result<(), Fault> {
+    pub(in crate::session) async fn commit_for_implicit(
+        &mut self,
+        door: &mut ServerDoor<'_>,
+        causal: &mut Causality,
+        hand: &AtHand,
+    ) -> Result<(), Fault> {
         if !door.facts.insert_id.is_known() {
             door.read_insert_id().await?;
         }
@@ -339,6 +350,7 @@ impl Recovery {
             Ok(reply) => match reply.error {
                 Some(error) => Err(Fault::server(error)),
                 None => {
+                    causal.note_assigned(door.at, hand, self.assigned_gtid.as_deref());
                     door.clear_gtid(None).await;
                     self.forget_transaction(door);
                     Ok(())
