@@ -62,7 +62,7 @@ impl Session {
 
     async fn try_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
         if self.recovery.assigned_gtid.is_some()
-            && let Some(settled) = Box::pin(self.settle_commit()).await?
+            && let Some(settled) = Box::pin(self.settle_commit(command, plan)).await?
         {
             *reply = settled;
             return Ok(());

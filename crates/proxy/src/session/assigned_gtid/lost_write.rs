@@ -12,21 +12,28 @@ use crate::hostgroups::gtid_source::AssignedGtid;
 use crate::net::buffer::BufferPool;
 use crate::session::Session;
 use crate::session::assigned_gtid::group_barrier::ask_member;
-use crate::session::assigned_gtid::{GtidStanding, Scope, set_to};
+use crate::session::assigned_gtid::{GtidStanding, Scope, is_plain, set_to};
 use crate::session::backends::Backends;
+use crate::session::command::Incoming;
 use crate::session::door::{ServerDoor, door, exchange};
 use crate::session::end::End;
 use crate::session::fault::{Certainty, Fault};
+use crate::session::frontend::Frontend;
 use crate::session::guard::{paused, unless_killed};
 use crate::session::hand::AtHand;
+use crate::session::plan::Plan;
 use crate::session::recovery::Recovery;
 use crate::session::relay::Outgoing;
 use crate::session::retry::Patience;
+use crate::session::statements::Statements;
 use crate::session::sync::Ahead;
 use crate::workers::counters::count;
 use session_state::collected::{Collected, ServerError};
+use session_state::effects::verb;
 use session_state::pins::{TRANSACTION, WISHES};
 use session_state::question::Question;
+use session_state::wants::Wants;
+use sql::Facts;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +45,16 @@ use wire::reframe::ReplyFacts;
 
 /// The server was lost, and the transaction was not applied: as where a server had to be left.
 const NOT_APPLIED: u16 = codes::SERVER_LEFT;
+
+/// COMMIT in its forms that neither chain nor release, without WORK.
+const PLAIN_COMMITS: [&str; 4] = ["COMMIT", "COMMIT AND NO CHAIN", "COMMIT NO RELEASE", "COMMIT AND NO CHAIN NO RELEASE"];
+
+/// More words than any COMMIT has.
+const MOST_WORDS: usize = 9;
+
+/// The connection at hand only asked: the transaction that is to follow is not open on it.
+const NOT_CHAINED: &str =
+    "Lost connection to server during query: the transaction was committed, but AND CHAIN or RELEASE was not carried out";
 
 /// Longest that a member of a group is asked at a time: one that is cut off from the others never answers.
 const MEMBER_LIMIT: Duration = Duration::from_secs(2);
@@ -107,8 +124,8 @@ impl Session {
     }
 
     /// Before the COMMIT of a transaction is sent once more: asks what became of the one before. Returns the reply if it was
-    /// applied; an error if it was not, and its transaction cannot be replayed.
-    pub(in crate::session) async fn settle_commit(&mut self) -> Result<Option<ReplyFacts>, Fault> {
+    /// applied; an error if it was not, and its transaction cannot be replayed, or if it was to do more than to commit.
+    pub(in crate::session) async fn settle_commit(&mut self, command: Incoming, plan: &Plan) -> Result<Option<ReplyFacts>, Fault> {
         if self.recovery.standing() != Some(GtidStanding::InDoubt) || !self.recovery.is_of(Scope::Transaction) {
             return Ok(None);
         }
@@ -122,6 +139,9 @@ impl Session {
                 self.causal.note_assigned(&self.at, &self.hand, self.recovery.assigned_gtid.as_deref());
                 self.door().clear_gtid(Some("ROLLBACK")).await;
                 self.recovery.found_applied(&self.at);
+                if !self.statements.only_commits(&self.client, &self.wants, command, plan) {
+                    return Err(End::BackendLost(NOT_CHAINED.to_owned()).into());
+                }
                 self.answer_commit().await.map(Some)
             }
             Finding::Ours => {
@@ -248,6 +268,18 @@ impl Session {
             self.at.give_up_backend();
         }
         self.recovery.not_applied(&mut door!(self), why)
+    }
+}
+
+impl Statements {
+    /// Whether this COMMIT does no more than that: no transaction is to follow at once, and its connection is not to be closed.
+    fn only_commits(&self, client: &Frontend, wants: &Wants, command: Incoming, plan: &Plan) -> bool {
+        let text = self.text_of(client, command, plan);
+        let words = (0..MOST_WORDS).map_while(|behind| verb(text, wants.lex, behind)).filter(|word| word != "WORK");
+        let completion = wants.state.variables.get("completion_type");
+        !plan.analysis.facts.contains(Facts::VERSIONED)
+            && completion.is_none_or(|value| **value == *b"0" || value.eq_ignore_ascii_case(b"NO_CHAIN"))
+            && is_plain(&words.collect::<Vec<_>>().join(" "), &PLAIN_COMMITS)
     }
 }
 

@@ -74,10 +74,37 @@ async fn a_commit_that_is_there_is_a_write_that_reads_wait_for() {
     let mut bed = in_doubt_under(&SETTLES.replace("true }", "true causal_reads = \"session\" }"), "BEGIN");
     let gtid = bed.recovery.assigned_gtid.as_ref().unwrap().gtid.to_string();
     bed.answers(&[found_there("1", "0", "0"), clears_gtid().to_vec()].concat());
-    assert!(bed.settle_commit().await.unwrap().is_some());
+    let (command, plan) = (bed.says("COMMIT"), Plan::new(bed.analysis("COMMIT")));
+    assert!(bed.settle_commit(command, &plan).await.unwrap().is_some());
     let writes = bed.causal.writes.as_ref().unwrap();
     assert!(writes.known(Origin::Own, HOME).is_some_and(|written| written.question(50).contains(&gtid)));
     assert_eq!(bed.worker.acknowledged.borrow().all(), [gtid.to_ascii_lowercase()]);
+}
+
+#[tokio::test]
+async fn a_commit_that_is_there_is_answered_unless_a_transaction_was_to_follow_it() {
+    for (text, completion_type, is_answered) in [
+        ("COMMIT", None, true),
+        ("/* done */ commit work;", None, true),
+        ("COMMIT AND NO CHAIN NO RELEASE -- done", None, true),
+        ("COMMIT AND CHAIN", None, false),
+        ("COMMIT /* c */ WORK AND CHAIN NO RELEASE", None, false),
+        ("COMMIT RELEASE", None, false),
+        ("COMMIT", Some("CHAIN"), false),
+        ("COMMIT", Some("NO_CHAIN"), true),
+    ] {
+        let mut bed = in_doubt("BEGIN");
+        bed.wants.state.variables.set("completion_type", completion_type.map(str::as_bytes));
+        bed.answers(&[found_there("1", "0", "0"), clears_gtid().to_vec()].concat());
+        let (command, plan) = (bed.says(text), Plan::new(bed.analysis(text)));
+        match bed.settle_commit(command, &plan).await {
+            Ok(Some(_)) if is_answered => assert!(!bed.client.status.contains(StatusFlags::IN_TRANS), "{text}"),
+            Err(Fault::End(End::BackendLost(why))) if !is_answered => {
+                assert!(why.contains("was committed") && bed.heard_by_client().is_empty(), "{text}: {why}");
+            }
+            other => panic!("{text} {completion_type:?}: {other:?}"),
+        }
+    }
 }
 
 #[tokio::test]
