@@ -16,7 +16,7 @@ use super::fault::Fault;
 use super::hand::AtHand;
 use super::relay::Outgoing;
 use super::sync::Ahead;
-use crate::backends::backend::Backend;
+use crate::backends::backend::{Backend, BackendState};
 use crate::workers::counters::count;
 use model::HostgroupId;
 use model::settings::CausalReads;
@@ -26,6 +26,7 @@ use session_state::facts::is_about_diagnostics;
 use session_state::held::{TRACK_GTIDS, Tracking};
 use session_state::pins::{PinReason, PinSet, WISHES};
 use session_state::question::Question;
+use session_state::state::Variables;
 use session_state::wants::Wants;
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -83,14 +84,7 @@ impl Session {
             self.leave_for_writer(lacked).await?;
             ahead = self.sync(analysis).await?;
         }
-        if self.at.lane.causal().writes == Writing::Remembered && lacks_telling(&self.wants, &self.at, analysis) {
-            let rescued = self.door().will_ask(&[Question::Set(TELLS_GTIDS)]).await;
-            rescued.map_err(|e| self.at.lost_before(&e))?;
-            if let Some(core) = self.at.backend.as_mut().map(|backend| &mut backend.core) {
-                ahead.put_query(TELLS_GTIDS, core.caps);
-                core.held.asked_for_gtids();
-            }
-        }
+        door!(self).have_gtids_told(&self.wants, analysis, &mut ahead).await?;
         Ok(ahead)
     }
 
@@ -117,12 +111,19 @@ impl Causality {
     }
 
     /// Remembers what a statement wrote on a cluster's writers. An error tells no GTID, though what was open before it may be
-    /// committed (CREATE TABLE of what is there), or a part of it (rows of a table without transactions).
+    /// committed (CREATE TABLE of what is there), or a part of it (rows of a table without transactions). Nor does a connection of
+    /// MySQL that was not asked to.
     pub(super) fn note_written(&mut self, at: &Backends, hand: &AtHand, analysis: &Analysis, reply: &ReplyFacts) {
         let told = || reply.variables.iter().rev().find(|(name, _)| **name == *"last_gtid").map(|(_, value)| value);
         let gtids = reply.gtids.as_ref().or_else(told);
-        let fails = reply.error.is_some_and(|code| may_have_committed(analysis, code));
-        let Some(core) = at.backend.as_ref().map(|backend| &backend.core).filter(|_| fails || gtids.is_some()) else { return };
+        let Some(core) = at.backend.as_ref().map(|backend| &backend.core) else { return };
+        let may_be_untold = match reply.error {
+            Some(code) => may_have_committed(analysis, code),
+            None => gtids.is_none() && ends_outside_transaction(reply) && !tells_of_writes(core) && may_have_committed(analysis, 0),
+        };
+        if !may_be_untold && gtids.is_none() {
+            return;
+        }
         let (writes, began_ms) = (self.writes.get_or_insert_default(), hand.began_us / 1000);
         writes.has_definitions |= may_define(analysis);
         if let Some(gtids) = gtids {
@@ -132,7 +133,7 @@ impl Causality {
                 at.worker.shared.elsewhere.acknowledge([&**gtids]);
             }
         }
-        if fails {
+        if may_be_untold {
             writes.doubt(&core.end(), began_ms, core.info.flavor);
         }
     }
@@ -237,10 +238,24 @@ impl Wanted {
 /// Has MySQL tell the GTIDs of writes.
 const TELLS_GTIDS: &str = "SET SESSION session_track_gtids=OWN_GTID";
 
+/// Whether the server reports the GTIDs of writes, because the proxy or the client asked for them, or by itself.
+fn tells_of_writes(core: &BackendState) -> bool {
+    core.info.flavor != Flavor::MySql || core.held.tells_gtids() || tracks_gtids(&core.held.state().variables)
+}
+
+/// The variable that has MySQL report GTIDs.
+fn tracks_gtids(variables: &Variables) -> bool {
+    variables.get(TRACK_GTIDS).is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"))
+}
+
+/// Whether no transaction is open behind the statement.
+fn ends_outside_transaction(reply: &ReplyFacts) -> bool {
+    reply.status.is_some_and(|status| !status.contains(StatusFlags::IN_TRANS))
+}
+
 /// Whether the server at hand is still to be asked to tell the GTIDs of writes. What is pinned by state asked when it began.
 fn lacks_telling(wants: &Wants, at: &Backends, analysis: &Analysis) -> bool {
-    let is_told = wants.state.variables.get(TRACK_GTIDS).is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
-    if is_told || !at.pins.set().without(WISHES).is_empty() || is_about_diagnostics(analysis) {
+    if tracks_gtids(&wants.state.variables) || !at.pins.set().without(WISHES).is_empty() || is_about_diagnostics(analysis) {
         return false;
     }
     let Some(core) = at.backend.as_ref().map(|backend| &backend.core) else { return false };
@@ -249,6 +264,20 @@ fn lacks_telling(wants: &Wants, at: &Backends, analysis: &Analysis) -> bool {
 }
 
 impl ServerDoor<'_> {
+    /// Has MySQL tell the GTIDs of writes from this statement on, where they are remembered.
+    pub(super) async fn have_gtids_told(&mut self, wants: &Wants, analysis: &Analysis, ahead: &mut Ahead) -> Result<(), Fault> {
+        if self.at.lane.causal().writes != Writing::Remembered || !lacks_telling(wants, self.at, analysis) {
+            return Ok(());
+        }
+        let rescued = self.will_ask(&[Question::Set(TELLS_GTIDS)]).await;
+        rescued.map_err(|e| self.at.lost_before(&e))?;
+        if let Some(core) = self.at.backend.as_mut().map(|backend| &mut backend.core) {
+            ahead.put_query(TELLS_GTIDS, core.caps);
+            core.held.asked_for_gtids();
+        }
+        Ok(())
+    }
+
     /// A wait was not answered: the session was killed, or the connection is of no use any more.
     fn wait_failed(&mut self, e: &io::Error) -> Fault {
         let is_killed = e.kind() == io::ErrorKind::Interrupted;
@@ -262,7 +291,7 @@ impl ServerDoor<'_> {
     }
 }
 
-/// Whether a statement that failed with this error may have committed anything.
+/// Whether a statement that failed with this error, or succeeded (0), may have committed anything.
 fn may_have_committed(analysis: &Analysis, code: u16) -> bool {
     let hides = analysis.facts.intersects(Facts::UNKNOWN_CODE | Facts::MULTI);
     match analysis.kind {
@@ -297,7 +326,7 @@ fn waits(analysis: &Analysis) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::bed::{Bed, HOME, OTHER, error, ok, packet_of, result_of};
+    use crate::session::bed::{Bed, HOME, OTHER, error, ok, ok_open, packet_of, result_of};
     use sql::LexMode;
     use wire::codes;
 
@@ -396,6 +425,7 @@ mod tests {
             ("SELECT a FROM t", failed, false, false, false),
         ] {
             let mut bed = Bed::new(&format!("{CAUSAL}{{ causal_reads = \"session\" }}")).on(Flavor::MySql);
+            bed.at.backend.as_mut().unwrap().core.held.asked_for_gtids();
             let analysis = bed.analysis(text);
             let session = &mut *bed;
             session.causal.note_written(&session.at, &session.hand, &analysis, &reply);
@@ -405,6 +435,33 @@ mod tests {
                 (knows, asks, defines),
                 "{text} {reply:?}"
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_of_which_a_connection_cannot_tell_is_asked_for() {
+        let nothing: fn(&mut Bed) = |_| {};
+        let asked: fn(&mut Bed) = |bed| bed.at.backend.as_mut().unwrap().core.held.asked_for_gtids();
+        let by_client: fn(&mut Bed) = |bed| {
+            let mut wanted = bed.wants.state.variables.clone();
+            wanted.set(TRACK_GTIDS, Some(b"ALL_GTIDS"));
+            bed.at.backend.as_mut().unwrap().core.held.variable_changed(TRACK_GTIDS, Some(b"ALL_GTIDS"), &wanted);
+        };
+        for (flavor, change, text, reply, expected) in [
+            (Flavor::MySql, nothing, "INSERT INTO t VALUES (1)", ok(), true),
+            (Flavor::MySql, nothing, "COMMIT", ok(), true),
+            (Flavor::MySql, nothing, "INSERT INTO t VALUES (1)", ok_open(), false),
+            (Flavor::MySql, nothing, "SELECT a FROM t", ok(), false),
+            (Flavor::MySql, asked, "INSERT INTO t VALUES (1)", ok(), false),
+            (Flavor::MySql, by_client, "INSERT INTO t VALUES (1)", ok(), false),
+            (Flavor::MariaDb, nothing, "INSERT INTO t VALUES (1)", ok(), false),
+        ] {
+            let mut bed = Bed::new(&format!("{CAUSAL}{{ causal_reads = \"session\" }}")).on(flavor);
+            change(&mut bed);
+            let analysis = bed.analysis(text);
+            let session = &mut *bed;
+            session.causal.note_written(&session.at, &session.hand, &analysis, &reply);
+            assert_eq!(bed.causal.lacks_gtids(&bed.at), expected, "{flavor:?} {text} {reply:?}");
         }
     }
 

@@ -152,7 +152,9 @@ impl Session {
         let any = Analysis { kind: Kind::Other, facts: Facts::LAST_INSERT_ID, digest: 0 };
         loop {
             self.obtain().await?;
-            let ahead = self.sync(&any).await?;
+            let mut ahead = self.sync(&any).await?;
+            // While the transaction is open nobody could ask for them.
+            door!(self).have_gtids_told(&self.wants, &any, &mut ahead).await?;
             self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
             // What goes ahead takes round trips, in which the server may lose its role.
             if !self.recovery.may_begin(&mut self.at, &mut self.facts) {

@@ -1,8 +1,9 @@
 use super::*;
-use crate::session::bed::{Bed, ok, ok_open};
+use crate::session::bed::{Bed, ok, ok_open, packet_of};
 use crate::session::door::door;
 use crate::session::loss::{CLOSED, was_closed};
 use session_state::insert_id::Word;
+use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
 
 const REPLAYS: &str = "mysql_variables = { transaction_replay = true }";
@@ -72,6 +73,23 @@ async fn a_loss_says_why_there_was_no_replay_where_that_can_be_helped() {
     assert!(told(&bed).contains("before the proxy was upgraded"));
     bed.scribe().lose_transcript(Gap::TooLarge);
     assert!(told(&bed).contains("before the proxy was upgraded"), "what was lost first stays lost");
+}
+
+#[tokio::test]
+async fn a_connection_tells_the_gtid_of_a_transaction_that_came_to_it() {
+    let causal = "mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2 } )
+mysql_variables = { causal_reads = \"session\" }";
+    let all = async {
+        let mut bed = said(causal, &["BEGIN"]);
+        bed.another_rests(MySql);
+        bed.at.backend = None;
+        bed.answers(&vec![packet_of(&ok_open()); 6]);
+        bed.reopen().await.unwrap();
+        let sent: Vec<String> = bed.sent().into_iter().filter(|one| !one.contains("last_insert_id")).collect();
+        assert_eq!(sent, ["SET SESSION session_track_gtids=OWN_GTID", "BEGIN"]);
+        assert!(bed.at.backend.as_ref().unwrap().core.held.tells_gtids());
+    };
+    LocalSet::new().run_until(all).await;
 }
 
 #[tokio::test]
