@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use session_state::class::{Class, LaneKey};
 use session_state::door::Asker;
 use session_state::door::Door;
-use session_state::pins::{PinReason, PinSet, Pins, WISHES};
+use session_state::pins::{PinReason, PinSet, Pins, UNSEEN, WISHES};
 use session_state::server_info::ServerInfo;
 use session_state::wants::Wants;
 use sql::{Analysis, Facts, Kind, LexMode};
@@ -282,6 +282,13 @@ impl Router<'_> {
         let is_left = |pins: &Pins| !pins.set().without(WISHES).is_empty();
         let writer = || at.all_places().find(|(id, pins)| is_left(pins) && writes_for(*id)).map(|(id, _)| id);
         named.or_else(writer).unwrap_or(hostgroup)
+    }
+
+    /// Whether a statement names what is kept where the session is, or uses user variables whose values only that backend may know.
+    pub(super) fn names_what_is_kept(&self, asked: StatementText<'_>) -> bool {
+        let (pins, facts) = (&self.at.pins, asked.analysis.facts);
+        pins.set().intersects(UNSEEN) && facts.intersects(Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN)
+            || is_named(pins, asked, self.wants.lex, self.wants.state.schema.as_deref())
     }
 }
 

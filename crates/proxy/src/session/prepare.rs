@@ -9,7 +9,7 @@ use super::frontend::Frontend;
 use super::prepare_settings::settles_at_prepare;
 use super::query::asks_now;
 use super::relay::Outgoing;
-use super::route::TextCommand;
+use super::route::{StatementText, TextCommand};
 use super::statements::{ClientStatement, Marks, Original};
 use super::substituted::substituted;
 use crate::backends::backend::prepare_ok;
@@ -137,8 +137,13 @@ impl Session {
     async fn try_prepare(&mut self, statement: &ClientStatement) -> Result<Collected, Fault> {
         self.obtain().await?;
         let plain = Analysis::NONE;
-        let ahead =
-            if self.causal.has_defined(&self.at, &self.hand) { self.sync_causally(&plain).await? } else { self.sync(&plain).await? };
+        let ahead = if self.causal.has_defined(&self.at, &self.hand) {
+            let asked = StatementText { text: &statement.key.text, analysis: &statement.analysis, phase: TextCommand::Prepare };
+            let must_stay = self.router().names_what_is_kept(asked);
+            self.sync_causally(&plain, must_stay).await?
+        } else {
+            self.sync(&plain).await?
+        };
         self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
         if let Some(old) = self.at.backend.as_mut().and_then(|b| b.core.statements.remove(&statement.key)) {
             self.at.close_on_backend(&[old]).await?;

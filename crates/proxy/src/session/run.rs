@@ -56,8 +56,12 @@ impl Session {
     }
 
     /// Brings the backend at hand to the session's state for this statement. Returns what is to be sent ahead of it.
-    async fn sync_plan(&mut self, plan: &Plan) -> Result<Ahead, Fault> {
-        if self.hand.is_not_causal(&self.at) { self.sync(&plan.as_synced()).await } else { self.sync_causally(&plan.as_synced()).await }
+    async fn sync_plan(&mut self, command: Incoming, plan: &Plan) -> Result<Ahead, Fault> {
+        if self.hand.is_not_causal(&self.at) {
+            return self.sync(&plan.as_synced()).await;
+        }
+        let must_stay = self.router().must_stay(&self.statements, command, plan);
+        self.sync_causally(&plan.as_synced(), must_stay).await
     }
 
     async fn try_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
@@ -88,7 +92,7 @@ impl Session {
                     Ahead::default()
                 } else {
                     self.hand.traced(Trail::attempt_syncs);
-                    Box::pin(self.sync_plan(plan)).await?
+                    Box::pin(self.sync_plan(command, plan)).await?
                 };
             if self.facts.own_error().is_some() && is_about_diagnostics(&plan.analysis) {
                 Box::pin(self.door().raise_own_error()).await?;

@@ -38,7 +38,7 @@ impl Session {
         self.obtain().await?;
         if !self.hand.is_not_causal(&self.at) {
             // What it must see has to be there before the question begins a transaction (autocommit=0).
-            let ahead = self.sync_causally(&plan.analysis).await?;
+            let ahead = self.sync_causally(&plan.analysis, false).await?;
             self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
         }
         self.door().are_harmless(tables).await

@@ -3,18 +3,23 @@
 //! On a cluster's writers the GTID of each write is remembered; MySQL must be told to say it. A statement for the cluster's
 //! readers first asks the server at hand to wait for that GTID, and goes to the writers when it does not have it in time.
 //! The same is done for what a token names, for a rule's `gtid_from_hostgroup` and for a comment's `min_gtid`.
-//! A pinned session stays where it is: a transaction that began on a reader sees what was there when it began.
+//! A transaction that began on a reader stays there, and sees what was there when it began. So does a statement that names what
+//! a pin keeps on the reader, and is not waited for.
 
 pub(super) mod token;
 
 use super::Session;
 use super::acquire::interruption;
-use super::backends::Backends;
+use super::backends::{BOUND, Backends};
+use super::command::Incoming;
 use super::door::{ServerDoor, door};
 use super::failed::REFUSED;
 use super::fault::Fault;
 use super::hand::AtHand;
+use super::plan::Plan;
 use super::relay::Outgoing;
+use super::route::{Router, StatementText, TextCommand};
+use super::statements::Statements;
 use super::sync::Ahead;
 use crate::backends::backend::{Backend, BackendState};
 use crate::workers::counters::count;
@@ -34,6 +39,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 use wire::charset::Flavor;
 use wire::codec::Reader;
+use wire::command::Command;
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
 
@@ -63,20 +69,20 @@ struct Wanted {
 }
 
 impl Session {
-    /// As [`Session::sync`], where causal reads are on or the statement asks for them.
-    pub(super) async fn sync_causally(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
+    /// As [`Session::sync`], where causal reads are on or the statement asks for them. With `must_stay` only the backend at hand can
+    /// serve the statement.
+    pub(super) async fn sync_causally(&mut self, analysis: &Analysis, must_stay: bool) -> Result<Ahead, Fault> {
+        let waits = waits(analysis) && !must_stay;
         let enters = self.at.backend.as_ref().is_some_and(|backend| backend.core.held.state().schema != self.wants.state.schema);
         if enters
-            && waits(analysis)
+            && waits
             && let Some(lacked) = self.causal.what_is_lacked(&mut door!(self), &self.hand).await?
         {
             // The schema may be as new as the rows.
             self.leave_for_writer(lacked).await?;
         }
         let mut ahead = self.sync(analysis).await?;
-        if waits(analysis)
-            && let Some(lacked) = self.causal.what_is_lacked(&mut door!(self), &self.hand).await?
-        {
+        if waits && let Some(lacked) = self.causal.what_is_lacked(&mut door!(self), &self.hand).await? {
             // The backend is taken to have what goes ahead; there is none when it did not answer.
             if self.at.backend.is_some() {
                 self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
@@ -172,8 +178,9 @@ impl Causality {
             Ok(reply) => reply,
             Err(e) => {
                 let fault = door.wait_failed(&e);
-                // Nothing pins the session: as good as an answer that it has not got it.
-                let is_lost = matches!(fault, Fault::Lost { .. });
+                // Where nothing pins the session it is as good as an answer that it has not got it.
+                let is_free = door.at.pins.set().without(WISHES).without(FOUND_ROWS).is_empty();
+                let is_lost = is_free && matches!(fault, Fault::Lost { .. });
                 return if is_lost && wanted.fallback.is_some() { Ok(false) } else { Err(fault) };
             }
         };
@@ -186,7 +193,7 @@ impl Causality {
 
     /// What the server at hand does not have in time, of all that the statement at hand is to see.
     async fn what_is_lacked(&mut self, door: &mut ServerDoor<'_>, hand: &AtHand) -> Result<Option<Wanted>, Fault> {
-        if !door.at.pins.set().without(WISHES).without(FOUND_ROWS).is_empty() {
+        if door.at.pins.set().intersects(BOUND) {
             return Ok(None);
         }
         for wanted in self.gtids_wanted(door.at, hand).into_iter().flatten() {
@@ -221,6 +228,20 @@ impl Causality {
             rule.map(|id| wanted(Origin::Own, id, Some(id))),
             comment.map(|_| wanted(Origin::Comment, asked, writer)),
         ]
+    }
+}
+
+impl Router<'_> {
+    /// Whether only the backend at hand can serve the statement: it names what a pin keeps there, or goes on with what is open there.
+    pub(super) fn must_stay(&self, statements: &Statements, command: Incoming, plan: &Plan) -> bool {
+        if self.at.pins.set().without(WISHES).is_empty() {
+            return false;
+        }
+        let is_statement = command.byte == Command::Query as u8 || command.byte == Command::StmtExecute as u8;
+        let text = statements.text_of(self.client, command, plan);
+        !is_statement
+            || plan.statement.is_some_and(|id| statements.has_cursor(id))
+            || self.names_what_is_kept(StatementText { text, analysis: &plan.analysis, phase: TextCommand::Query })
     }
 }
 
@@ -510,5 +531,48 @@ mod tests {
             bed.pin(&[PinReason::Transaction]);
             assert!(lacked(&mut bed).await.unwrap().is_none(), "a transaction sees what was there when it began");
         }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_a_pin_keeps_is_asked_too() {
+        for reason in [PinReason::UserLock, PinReason::Cursor, PinReason::SessionState] {
+            let mut bed = Bed::new(&format!("{CAUSAL}{{ causal_reads = \"session\" }}")).on(Flavor::MySql);
+            let insert = bed.analysis("INSERT INTO t VALUES (1)");
+            let session = &mut *bed;
+            let written = ReplyFacts { gtids: Some(b"3e11fa47-71ca-11e1-9e33-c80aa9429562:7".as_slice().into()), ..ok() };
+            session.causal.note_written(&session.at, &session.hand, &insert, &written);
+            bed.door().travel(OTHER).await;
+            bed.connect(Flavor::MySql);
+            bed.pin(&[reason]);
+            bed.answers(&[result_of(&[&["0"]])]);
+            assert!(lacked(&mut bed).await.unwrap().is_none());
+            assert_eq!(bed.sent().len(), 1, "{reason:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_names_what_a_pin_keeps_stays() {
+        let must_stay = |bed: &mut Bed, text: &str| {
+            let (plan, command) = (Plan::new(bed.analysis(text)), bed.says(text));
+            bed.router().must_stay(&bed.statements, command, &plan)
+        };
+        for (reason, text, expected) in [
+            (PinReason::UserLock, "SELECT a FROM t", false),
+            (PinReason::UserLock, "SELECT RELEASE_LOCK('a')", true),
+            (PinReason::Handler, "HANDLER t READ FIRST", true),
+            (PinReason::SessionState, "SELECT a FROM t", false),
+            (PinReason::SessionState, "SELECT a FROM t WHERE a = @a", true),
+            (PinReason::Rule, "SELECT RELEASE_LOCK('a')", false),
+        ] {
+            let mut bed = Bed::new("").on(Flavor::MySql);
+            bed.pin(&[reason]);
+            assert_eq!(must_stay(&mut bed, text), expected, "{reason:?} {text}");
+        }
+        let mut bed = Bed::new("").on(Flavor::MySql);
+        bed.ran("CREATE TEMPORARY TABLE own (a INT)", &ok());
+        assert!(must_stay(&mut bed, "SELECT a FROM own") && !must_stay(&mut bed, "SELECT a FROM t"));
+        let (plan, command) = (Plan::new(bed.analysis("SELECT a FROM t")), bed.says("SELECT a FROM t"));
+        let fetch = Incoming { byte: Command::StmtFetch as u8, ..command };
+        assert!(bed.router().must_stay(&bed.statements, fetch, &plan), "its rows are there");
     }
 }
