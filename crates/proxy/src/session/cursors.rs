@@ -22,6 +22,9 @@ const TEXTS: [u8; 7] = [15, 249, 250, 251, 252, 253, 254];
 impl Session {
     /// An execution that no server has seen uses its long data up all the same.
     pub(super) async fn forget_long_data(&mut self, id: u32) -> Result<(), End> {
+        if let Some(statement) = self.statements.get_mut(id) {
+            statement.failed = None;
+        }
         let Some(statement) = self.statements.get(id).filter(|statement| statement.marks.long_data) else { return Ok(()) };
         let analysis = statement.analysis;
         // With its cursor, as an execution does.

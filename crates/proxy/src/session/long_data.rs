@@ -14,7 +14,7 @@ use super::sync::Ahead;
 use crate::clients::session_handle::Activity;
 use session_state::collected::ServerError;
 use session_state::question::Question;
-use sql::Analysis;
+use sql::{Analysis, Kind};
 use wire::command::Command;
 use wire::message::ErrPacket;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
@@ -62,7 +62,7 @@ impl Session {
         };
         match (result, id) {
             (Err(Fault::End(end)), _) => return Err(end),
-            (Err(Fault::Error { code, sqlstate, text }), Some(id)) => {
+            (Err(Fault::Error { code, sqlstate, text } | Fault::Refused { code, sqlstate, text, .. }), Some(id)) => {
                 self.statements.fail_long_data(id, ServerError { code, sqlstate, message: text });
                 self.client.skip_long_data(&self.at).await?;
                 return self.settle_silent(&Analysis::NONE).await;
@@ -77,18 +77,35 @@ impl Session {
         self.client.skip_long_data(&self.at).await
     }
 
-    async fn pass_long_data(&mut self, command: Incoming, id: u32) -> Result<(), Fault> {
+    /// Gets a backend that has the statement; returns the server's id of it.
+    async fn ready_for_long_data(&mut self, analysis: &Analysis, id: u32) -> Result<u32, Fault> {
         self.obtain().await?;
         // A rehearsal may have begun while it waited.
         self.finds_copying();
-        let analysis = Analysis::of_command(command.byte);
-        let ahead = self.sync(&analysis).await?;
+        let ahead = self.sync(analysis).await?;
         self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
         self.statements.forget_types_of_others(&mut self.at, id).await?;
         let mut back = Ahead::default();
         let server_id = self.prepared_on_backend(id, &mut back).await;
         self.send_unless_lost(&back).await;
-        let server_id = server_id?;
+        server_id
+    }
+
+    async fn pass_long_data(&mut self, command: Incoming, id: u32) -> Result<(), Fault> {
+        let analysis = Analysis::of_command(command.byte);
+        // Nothing of the data is sent yet: another server may do as well.
+        let harmless = Analysis { kind: Kind::Show, ..analysis };
+        self.recovery.forget_retries();
+        let mut patience = None;
+        let server_id = loop {
+            match self.ready_for_long_data(&analysis, id).await {
+                Ok(server_id) => break server_id,
+                Err(fault) => {
+                    let patience = patience.get_or_insert_with(|| Box::new(self.hand.patience(&self.at)));
+                    Box::pin(self.once_more(patience, fault, &harmless)).await?;
+                }
+            }
+        };
         self.statements.mark(id, |marks| marks.long_data = true);
         self.statements.set_apart(&mut self.at, id);
         self.statements.note_cursors(&mut self.at, analysis.digest);

@@ -145,6 +145,41 @@ async fn a_statement_that_is_closed_is_gone_without_an_answer() {
 }
 
 #[tokio::test]
+async fn long_data_that_no_server_takes_fails_its_execution() {
+    let all = async {
+        let mut bed = Bed::new("mysql_variables = { transaction_replay = true, connect_timeout_server_max = 200 }").on(MySql);
+        for text in ["BEGIN", "INSERT INTO t VALUES (1)"] {
+            bed.ran_and_noted(text, &ok_open());
+        }
+        bed.answers(&[prepared(71)]);
+        let id = prepare(&mut bed, "UPDATE t SET a = ?").await;
+        bed.another_rests(MySql);
+        bed.at.backend = None;
+        // The replay is refused, and no other server is there.
+        bed.answers(&[packet_of(&ok_open()), packet_of(&error(1053)), packet_of(&error(1053))]);
+        bed.serve(Command::StmtSendLongData, &[&id.to_le_bytes()[..], &[0, 0], b"data"].concat()).await.unwrap();
+        assert!(bed.client.input.is_empty(), "all of it was read");
+        assert!(bed.statements.get(id).is_some_and(|statement| statement.failed.is_some()));
+        let heard = bed.serve(Command::StmtExecute, &execution(id)).await.unwrap();
+        assert_eq!(heard[0][0], ERR);
+    };
+    tokio::task::LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test]
+async fn an_execution_that_a_rule_answers_uses_the_failure_of_its_long_data_up() {
+    let rule = r#"mysql_query_rules = ( { rule_id=1, active=1, match_digest="^UPDATE", OK_msg="done", apply=1 } )"#;
+    let mut bed = Bed::new(rule).on(MySql);
+    bed.ran("BEGIN", &ok_open());
+    bed.answers(&[prepared(71)]);
+    let id = prepare(&mut bed, "UPDATE t SET a = 1").await;
+    let why = session_state::collected::ServerError { code: 1153, sqlstate: *b"08S01", message: Vec::new() };
+    bed.statements.get_mut(id).unwrap().failed = Some(why);
+    assert_eq!(bed.serve(Command::StmtExecute, &execution(id)).await.unwrap()[0][0], OK);
+    assert!(bed.statements.get(id).unwrap().failed.is_none());
+}
+
+#[tokio::test]
 async fn an_execution_does_what_its_text_does() {
     for (text, reply, pins) in [
         ("BEGIN", ok_open(), &["transaction"][..]),
