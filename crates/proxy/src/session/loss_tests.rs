@@ -1,8 +1,9 @@
 //! What a client notices of a lost connection, as docs/explanation/failures.md has it.
 
 use crate::session::Session;
-use crate::session::bed::{Bed, Closes, error, ok, ok_open, packet_of, result_of};
+use crate::session::bed::{Bed, Closes, HOME, error, ok, ok_open, packet_of, result_of};
 use crate::session::end::End;
+use session_state::causal::Origin;
 use session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
@@ -56,6 +57,23 @@ async fn what_a_lost_connection_costs() {
             let statements: Vec<String> = bed.sent();
             assert_eq!(statements.iter().filter(|one| **one == text).count(), sent, "{closes:?} {text}: {statements:?}");
         }
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test]
+async fn reads_do_not_trust_replicas_after_a_write_of_unknown_outcome() {
+    let causal = "mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2 } )
+mysql_variables = { causal_reads = \"session\" }";
+    let all = async {
+        let mut bed = losing(causal, &[], Closes::WithTheNextCommand, &[]);
+        let backend = bed.at.backend.as_mut().unwrap();
+        backend.core.held.asked_for_gtids();
+        let shown = backend.shown();
+        bed.handle.row.held.set(Some(shown));
+        assert_eq!(heard(&mut bed, "INSERT INTO t VALUES (1)").await, "1927");
+        let known = bed.causal.writes.as_ref().and_then(|writes| writes.known(Origin::Own, HOME));
+        assert!(known.is_some_and(|written| !written.can_be_asked_for()));
     };
     LocalSet::new().run_until(all).await;
 }

@@ -416,7 +416,7 @@ impl Backends {
     }
 
     /// The server that has, or had, the statement.
-    fn server(&self) -> Option<Arc<ServerShared>> {
+    pub(super) fn server(&self) -> Option<Arc<ServerShared>> {
         if let Some(backend) = &self.backend {
             return Some(Arc::clone(&backend.core.server));
         }

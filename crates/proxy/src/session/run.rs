@@ -38,7 +38,10 @@ impl Session {
                     let patience = patience.get_or_insert_with(|| Box::new(self.hand.patience(&self.at)));
                     match Box::pin(self.run_again(patience, fault, command, plan)).await {
                         Ok(()) => {}
-                        Err(fault) => break Err(fault),
+                        Err(fault) => {
+                            self.causal.note_lost(&self.at, &self.hand, &plan.analysis, &fault);
+                            break Err(fault);
+                        }
                     }
                 }
             }

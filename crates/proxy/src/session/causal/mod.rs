@@ -14,7 +14,7 @@ use super::backends::{BOUND, Backends};
 use super::command::Incoming;
 use super::door::{ServerDoor, door};
 use super::failed::REFUSED;
-use super::fault::Fault;
+use super::fault::{Certainty, Fault};
 use super::hand::AtHand;
 use super::plan::Plan;
 use super::relay::Outgoing;
@@ -25,7 +25,7 @@ use crate::backends::backend::{Backend, BackendState};
 use crate::workers::counters::count;
 use model::HostgroupId;
 use model::settings::CausalReads;
-use session_state::causal::{CausalRole, Origin, Writes, Writing};
+use session_state::causal::{CausalRole, ConnectedServer, Origin, Writes, Writing};
 use session_state::charsets::narrow;
 use session_state::facts::is_about_diagnostics;
 use session_state::held::{TRACK_GTIDS, Tracking};
@@ -142,6 +142,20 @@ impl Causality {
         if may_be_untold {
             writes.doubt(&core.end(), began_ms, core.info.flavor);
         }
+    }
+
+    /// A statement was lost for good that may have written: reads go to the writer until a write is noted, or the server is there again
+    /// and says what it has.
+    pub(super) fn note_lost(&mut self, at: &Backends, hand: &AtHand, analysis: &Analysis, fault: &Fault) {
+        let is_unknown = matches!(fault, Fault::Lost { certainty: Certainty::Unknown | Certainty::Answering, .. });
+        if !is_unknown || at.lane.causal().writes != Writing::Remembered || !may_have_committed(analysis, 0) {
+            return;
+        }
+        let Some(server) = at.server() else { return };
+        let end = ConnectedServer { server: &server.key, ip: None, since_ms: 0 };
+        let writes = self.writes.get_or_insert_default();
+        writes.has_definitions |= may_define(analysis);
+        writes.doubt(&end, hand.began_us / 1000, at.worker.shared.flavor());
     }
 
     /// Asks for the GTIDs of what the session wrote, or may have written, on the backend at hand, which nothing pins. MySQL knows
@@ -456,6 +470,22 @@ mod tests {
                 (knows, asks, defines),
                 "{text} {reply:?}"
             );
+        }
+    }
+
+    #[tokio::test]
+    async fn only_a_write_that_may_have_happened_is_in_doubt_when_it_is_lost() {
+        for (text, certainty, expected) in [
+            ("INSERT INTO t VALUES (1)", Certainty::Unknown, true),
+            ("CALL p()", Certainty::Answering, true),
+            ("INSERT INTO t VALUES (1)", Certainty::NeverSent, false),
+            ("SELECT a FROM t", Certainty::Unknown, false),
+        ] {
+            let mut bed = Bed::new(&format!("{CAUSAL}{{ causal_reads = \"session\" }}")).on(Flavor::MySql);
+            let (analysis, fault) = (bed.analysis(text), Fault::Lost { certainty, text: "gone".into(), pins: PinSet::default() });
+            let session = &mut *bed;
+            session.causal.note_lost(&session.at, &session.hand, &analysis, &fault);
+            assert_eq!(bed.causal.lacks_gtids(&bed.at), expected, "{text} {certainty:?}");
         }
     }
 
