@@ -123,8 +123,15 @@ impl Scribe<'_> {
     }
 
     /// A statement ran in a transaction: whether it is to be kept. What cannot be is a gap.
-    fn needs_place(&mut self, plan: &Plan, reply: &ReplyFacts, digest: Option<ReplyDigest>) -> bool {
+    fn needs_place(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts, digest: Option<ReplyDigest>) -> bool {
         let analysis = &plan.analysis;
+        let is_repeatable = match analysis.kind {
+            Kind::SetStatement => {
+                let lex = plan.statement.and_then(|id| self.statements.get(id)).map_or(self.wants.lex, |statement| statement.lex);
+                transcript::is_set_statement_repeatable(analysis, self.statements.text_of(self.client, command, plan), lex)
+            }
+            _ => transcript::is_repeatable(analysis),
+        };
         if self.recovery.transcript.is_none() {
             // autocommit=0: the statement has opened the transaction. What else it did would not be undone with it.
             let mut transcript = self.new_transcript();
@@ -145,7 +152,7 @@ impl Scribe<'_> {
         }
         let gap = match digest {
             None => Some(Gap::Off),
-            Some(_) if !transcript::is_repeatable(analysis) || transcript.carried => Some(Gap::Unrepeatable),
+            Some(_) if !is_repeatable || transcript.carried => Some(Gap::Unrepeatable),
             Some(told) if told.error.is_some_and(|code| !transcript::leaves_transaction(code)) => Some(Gap::Unrepeatable),
             Some(_) => None,
         };
@@ -173,7 +180,7 @@ impl Scribe<'_> {
                 self.note_opening(plan.analysis.kind, &body, digest);
             }
             Kind::Commit | Kind::Rollback if is_alone && self.at.pins.set().contains(PinReason::Transaction) => self.note_chained(),
-            _ if self.needs_place(plan, reply, digest) => {
+            _ if self.needs_place(command, plan, reply, digest) => {
                 let ids = ids_of(&plan.analysis, digest);
                 let max = limit_of(self.at);
                 let Some(mut transcript) = self.recovery.transcript.take() else { return };
@@ -220,7 +227,7 @@ impl Scribe<'_> {
         if !is_plain || !reads_as_then {
             return self.lose_transcript(Gap::Unrepeatable);
         }
-        if !self.needs_place(plan, reply, digest) {
+        if !self.needs_place(command, plan, reply, digest) {
             return;
         }
         let ids = ids_of(&plan.analysis, digest);

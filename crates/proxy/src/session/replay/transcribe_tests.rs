@@ -46,6 +46,13 @@ async fn what_a_transaction_said_is_kept_while_it_can_be_said_again() {
             (&[begin.clone(), ("SELECT a INTO OUTFILE 'f' FROM t", ok_open())], "Unrepeatable"),
             (&[begin.clone(), ("CALL p()", ok_open())], "Unrepeatable"),
             (&[begin.clone(), ("INSERT INTO t VALUES (1); INSERT INTO t VALUES (2)", ok_open())], "Unrepeatable"),
+            // What follows FOR commits, or is part of the transaction.
+            (&[begin.clone(), insert.clone(), ("SET STATEMENT max_statement_time=1 FOR COMMIT AND CHAIN", ok_open())], "Unrepeatable"),
+            (&[begin.clone(), ("SET STATEMENT max_statement_time=1 FOR ROLLBACK AND CHAIN", ok_open())], "Unrepeatable"),
+            (
+                &[begin.clone(), ("SET STATEMENT max_statement_time=1 FOR UPDATE t SET a = 1", ok_open())],
+                "BEGIN; SET STATEMENT max_statement_time=1 FOR UPDATE t SET a = 1",
+            ),
             // What it sees is as old as that.
             (&[("START TRANSACTION WITH CONSISTENT SNAPSHOT", ok_open())], "Unrepeatable"),
             (&[begin.clone(), ("SET sql_mode = 'ANSI'", set("sql_mode", "ANSI"))], "opened: BEGIN; SET sql_mode = 'ANSI'"),

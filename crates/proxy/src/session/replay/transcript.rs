@@ -6,7 +6,7 @@
 use crate::hostgroups::replays::Stake;
 use session_state::state::State;
 use session_state::statement_key::StatementKey;
-use sql::{Analysis, Facts, Kind};
+use sql::{Analysis, Facts, Kind, LexMode};
 use std::sync::Arc;
 use wire::codes;
 use wire::reply_digest::ReplyDigest;
@@ -176,7 +176,6 @@ pub(in crate::session) fn is_repeatable(analysis: &Analysis) -> bool {
             | Kind::Delete
             | Kind::Set
             | Kind::SetTransaction
-            | Kind::SetStatement
             | Kind::Savepoint
             | Kind::RollbackTo
             | Kind::ReleaseSavepoint
@@ -193,10 +192,18 @@ pub(in crate::session) fn is_repeatable(analysis: &Analysis) -> bool {
     belongs && !analysis.facts.intersects(UNREPEATABLE)
 }
 
+/// The same of MariaDB's `SET STATEMENT ... FOR`, whose text this is: what follows FOR runs as it would alone, and may end the
+/// transaction.
+pub(in crate::session) fn is_set_statement_repeatable(analysis: &Analysis, text: &[u8], lex: LexMode) -> bool {
+    let inner = sql::set_statement_body(text, lex).map(|body| sql::analyze(body, lex));
+    let stays = |inner: Analysis| inner.kind != Kind::Rollback && is_undone_with_its_transaction(&inner);
+    !analysis.facts.intersects(UNREPEATABLE) && inner.is_some_and(stays)
+}
+
 /// A statement whose effect certainly goes with its connection while a transaction is open: it does not commit, on no way.
 pub(in crate::session) fn is_undone_with_its_transaction(analysis: &Analysis) -> bool {
     // SET may set autocommit, BEGIN commits what was open.
-    let may_commit = matches!(analysis.kind, Kind::Set | Kind::SetTransaction | Kind::SetStatement | Kind::Begin);
+    let may_commit = matches!(analysis.kind, Kind::Set | Kind::SetTransaction | Kind::Begin);
     is_repeatable(analysis) && !may_commit || analysis.kind == Kind::Rollback && !analysis.facts.contains(Facts::MULTI)
 }
 
@@ -242,7 +249,6 @@ pub(in crate::session) fn leaves_transaction(error: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sql::LexMode;
 
     fn of(sql: &str) -> Analysis {
         sql::analyze(sql.as_bytes(), LexMode::default())
@@ -272,6 +278,8 @@ mod tests {
             "ANALYZE TABLE t",
             "USE other",
             "LOAD DATA INFILE 'x' INTO TABLE t",
+            "SET STATEMENT max_statement_time=1 FOR COMMIT AND CHAIN",
+            "SET STATEMENT max_statement_time=1 FOR UPDATE t SET a = 1",
         ] {
             assert!(!is_undone_with_its_transaction(&of(sql)), "{sql}");
         }
