@@ -1,7 +1,7 @@
 //! 1:1 connections: `fast_forward` users, and replicas once their dump has begun.
 //!
-//! Bytes pass unread, each way by itself and with a bounded buffer of its own: neither side can hold the other up. Only the
-//! first packet after an answer is looked at, for a KILL of a session's id and for what has no answer.
+//! Bytes pass unread, each way by itself and with a bounded buffer of its own: neither side can hold the other up. While no answer is
+//! awaited, the client's frames are looked at, for a KILL of a session's id and for what has no answer.
 
 use super::Session;
 use super::backends::Backends;
@@ -25,7 +25,7 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use wire::command::Command;
-use wire::packet::{self, HEADER};
+use wire::packet::{self, HEADER, MAX_PAYLOAD};
 
 /// How long the server must have been silent after an answer, us, until it is taken for a whole one.
 const ANSWERED_AFTER_US: u64 = 1_000_000;
@@ -52,6 +52,12 @@ pub(super) struct Passage {
     stalled_since_us: Option<u64>,
     /// The process stops: the end comes with the answer that is awaited.
     drains: bool,
+    /// Bytes to come of the client's frame, which is of a command that has no answer.
+    #[serde(default)]
+    unanswered: usize,
+    /// That frame is full: the next one continues its command.
+    #[serde(default)]
+    is_continued: bool,
 }
 
 impl Passage {
@@ -59,6 +65,38 @@ impl Passage {
     pub(super) fn endless() -> Self {
         Self { is_endless: true, ..Self::default() }
     }
+
+    /// The client has sent a part of a command that has no answer.
+    fn is_within_command(&self) -> bool {
+        self.unanswered > 0 || self.is_continued
+    }
+
+    /// The client has sent these bytes, and awaited no answer before. Returns where among them a command begins that has one. A frame of
+    /// which less than its first byte of payload is there counts as such a command.
+    fn hear(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            if self.unanswered > 0 {
+                let n = self.unanswered.min(rest.len());
+                self.unanswered -= n;
+                at += n;
+                continue;
+            }
+            let continues = std::mem::take(&mut self.is_continued);
+            let frame = packet::header(rest).filter(|(_, seq)| continues || *seq == 0 && has_no_answer(rest.get(HEADER)));
+            let Some((len, _)) = frame else {
+                self.awaits_answer = true;
+                return Some(at);
+            };
+            (self.unanswered, self.is_continued) = (HEADER + len, len == MAX_PAYLOAD);
+        }
+        None
+    }
+}
+
+/// Whether a command that begins with this byte has no answer.
+fn has_no_answer(first: Option<&u8>) -> bool {
+    matches!(first.copied().and_then(Command::from_u8), Some(Command::StmtClose | Command::StmtSendLongData))
 }
 
 enum PassthroughEvent {
@@ -156,7 +194,10 @@ impl Frontend {
 
     /// Nothing is under way, as far as can be told from outside.
     fn is_at_rest(&self, at: &Backends, passage: &Passage) -> bool {
-        !passage.awaits_answer && self.input.is_empty() && at.backend.as_ref().is_none_or(|backend| backend.input.is_empty())
+        !passage.awaits_answer
+            && !passage.is_within_command()
+            && self.input.is_empty()
+            && at.backend.as_ref().is_none_or(|backend| backend.input.is_empty())
     }
 
     /// An error packet has no place within an answer.
@@ -205,7 +246,7 @@ impl Frontend {
                     Some(_) => None,
                 };
             }
-            let begins = !passage.awaits_answer && input.is_empty();
+            let (begins, before) = (!passage.awaits_answer && input.is_empty(), input.len());
             if !passage.client_closed
                 && let Poll::Ready(n) = fill(front, input, worker, cx)?
             {
@@ -213,7 +254,9 @@ impl Frontend {
                 if n > 0 && begins {
                     return Poll::Ready(Ok(PassthroughEvent::Command));
                 }
-                passage.awaits_answer |= n > 0;
+                if !passage.awaits_answer {
+                    passage.hear(input.filled().get(before..).unwrap_or_default());
+                }
                 moved = true;
             }
             if moved {
@@ -289,15 +332,15 @@ impl Frontend {
 
     /// The client begins to speak: what is asked of the proxy is answered by it, the rest goes to the server.
     async fn hear_client(&mut self, at: &mut Backends, facts: &mut SessionFacts, wants: &Wants, passage: &mut Passage) -> Result<(), End> {
-        let start = before_answered(self.input.filled());
+        // The rest of a command goes on in the numbering of its packets.
+        if let Some(backend) = at.backend.as_mut().filter(|_| !passage.is_within_command()) {
+            backend.link.start_command();
+        }
+        let Some(start) = passage.hear(self.input.filled()) else { return Ok(()) };
         let bytes = self.input.filled().get(start..).unwrap_or_default();
         let whole = packet::header(bytes).filter(|(len, seq)| *seq == 0 && bytes.len() == HEADER + len).is_some();
         let payload = if whole { bytes.get(HEADER..).unwrap_or_default() } else { &[] };
-        passage.awaits_answer = true;
         let is_answer_told = at.backend.as_ref().is_none_or(|backend| backend.input.is_empty());
-        if let Some(backend) = at.backend.as_mut() {
-            backend.link.start_command();
-        }
         match payload.first().copied().and_then(Command::from_u8) {
             Some(Command::Query | Command::ProcessKill) => {
                 if let Some((id, kind)) = self.killed_in(at, wants, payload).filter(|_| is_answer_told) {
@@ -308,25 +351,11 @@ impl Frontend {
                 }
             }
             Some(Command::Quit) => passage.has_quit = true,
-            Some(Command::StmtClose | Command::StmtSendLongData) => passage.awaits_answer = false,
             Some(Command::BinlogDump | Command::BinlogDumpGtid) => passage.is_endless = true,
             _ => {}
         }
         Ok(())
     }
-}
-
-/// Length of the whole commands at the front that have no answer, where another one follows.
-fn before_answered(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(rest) = bytes.get(at..)
-        && let Some((len, 0)) = packet::header(rest)
-        && rest.get(HEADER) == Some(&(Command::StmtClose as u8))
-        && rest.len() > HEADER + len
-    {
-        at += HEADER + len;
-    }
-    at
 }
 
 /// Sends what the buffer holds, `budget` bytes at most, as far as there is room: how many bytes, None when the peer takes none.
@@ -360,6 +389,8 @@ fn fill(link: &mut Link, buffer: &mut Buffer, worker: &Worker, cx: &mut Context<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::bed::Bed;
+    use wire::charset::Flavor;
     use wire::packet::put_packet;
 
     /// Commands as a client sends them.
@@ -372,25 +403,64 @@ mod tests {
     #[test]
     fn commands_without_an_answer_are_passed_over_up_to_one_that_has_one() {
         let (close, ping) = ([Command::StmtClose as u8, 1, 0, 0, 0], [Command::Ping as u8]);
+        let data = [Command::StmtSendLongData as u8, 1, 0, 0, 0, 0, 0, b'x'];
         let one = HEADER + close.len();
         for (all, expected) in [
-            (&[&ping[..]][..], 0),
-            (&[&close[..], &ping], one),
-            (&[&close, &close, &ping], 2 * one),
-            (&[&close, &ping, &close], one),
-            (&[&close, &close], one),
-            (&[&close], 0),
-            (&[], 0),
+            (&[&ping[..]][..], Some(0)),
+            (&[&close[..], &ping], Some(one)),
+            (&[&close, &close, &ping], Some(2 * one)),
+            (&[&close, &ping, &close], Some(one)),
+            (&[&data, &close, &ping], Some(HEADER + data.len() + one)),
+            (&[&close, &close], None),
+            (&[&data, &data], None),
+            (&[&close], None),
+            (&[], None),
         ] {
-            assert_eq!(before_answered(&commands(all)), expected, "{all:?}");
+            let mut passage = Passage::default();
+            assert_eq!(passage.hear(&commands(all)), expected, "{all:?}");
+            assert_eq!((passage.awaits_answer, passage.is_within_command()), (expected.is_some(), false), "{all:?}");
         }
     }
 
     #[test]
     fn part_of_a_command_is_left_for_later() {
         let bytes = commands(&[&[Command::StmtClose as u8, 1, 0, 0, 0], &[Command::Ping as u8]]);
-        for (len, expected) in [(HEADER, 0), (HEADER + 4, 0), (HEADER + 5, 0), (HEADER + 6, HEADER + 5)] {
-            assert_eq!(before_answered(&bytes[..len]), expected, "{len}");
+        for (len, expected, is_within) in
+            [(HEADER, Some(0), false), (HEADER + 4, None, true), (HEADER + 5, None, false), (HEADER + 6, Some(HEADER + 5), false)]
+        {
+            let mut passage = Passage::default();
+            assert_eq!(passage.hear(&bytes[..len]), expected, "{len}");
+            assert_eq!(passage.is_within_command(), is_within, "{len}");
         }
+    }
+
+    #[tokio::test]
+    async fn long_data_in_pieces_awaits_no_answer() {
+        let data = [&[Command::StmtSendLongData as u8, 1, 0, 0, 0, 0, 0][..], &[b'x'; 300]].concat();
+        let bytes = commands(&[&data[..]]);
+        let mut bed = Bed::new("").on(Flavor::MySql);
+        let mut passage = Passage::default();
+        for (piece, is_at_rest) in [(&bytes[..100], false), (&bytes[100..], true)] {
+            bed.arrives(piece);
+            let session = &mut *bed;
+            session.client.hear_client(&mut session.at, &mut session.facts, &session.wants, &mut passage).await.unwrap();
+            bed.client.input.consume(piece.len());
+            assert_eq!((passage.awaits_answer, bed.client.is_at_rest(&bed.at, &passage)), (false, is_at_rest));
+        }
+        bed.arrives(&commands(&[&[Command::Ping as u8][..]]));
+        let session = &mut *bed;
+        session.client.hear_client(&mut session.at, &mut session.facts, &session.wants, &mut passage).await.unwrap();
+        assert!(passage.awaits_answer);
+    }
+
+    #[test]
+    fn long_data_over_several_frames_is_one_command() {
+        let data = vec![Command::StmtSendLongData as u8; 2 * MAX_PAYLOAD];
+        let mut passage = Passage::default();
+        for piece in commands(&[&data]).chunks(MAX_PAYLOAD - 1) {
+            assert!(passage.hear(piece).is_none() && !passage.awaits_answer);
+        }
+        assert!(!passage.is_within_command());
+        assert_eq!(passage.hear(&commands(&[&[Command::Ping as u8]])), Some(0));
     }
 }
