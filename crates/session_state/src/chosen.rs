@@ -17,8 +17,8 @@ enum Choice {
     /// Not known: the server, where it is the default of its character set.
     #[default]
     Unknown,
-    /// The login, with this id.
-    Login(u16),
+    /// The login, by its id.
+    Login,
     /// The server: the client named the character set alone.
     Server,
     /// The client by name, or the schema.
@@ -33,6 +33,8 @@ pub struct Chosen {
     names: Choice,
     /// `collation_connection`.
     connection: Choice,
+    /// The id of the login.
+    login: u16,
 }
 
 /// What a SET decides of that.
@@ -75,11 +77,11 @@ impl Decided {
 
 impl Choice {
     /// What this server takes in place of a collation of the session; None for the same.
-    fn instead(self, collation: &[u8], info: &ServerInfo) -> Option<&'static str> {
+    fn instead(self, login: u16, collation: &[u8], info: &ServerInfo) -> Option<&'static str> {
         match self {
             Self::Server => Some(SERVERS_OWN),
-            Self::Login(id) => {
-                let of_login = info.collation_of(id)?;
+            Self::Login => {
+                let of_login = info.collation_of(login)?;
                 let known = charset::by_name(std::str::from_utf8(collation).ok()?)?;
                 // MariaDB takes the id of a default for whatever is the default there; MySQL takes it as it is.
                 let is_default = info.flavor == Flavor::MariaDb && of_login.default_for.contains(Flavor::MariaDb);
@@ -93,7 +95,7 @@ impl Choice {
 impl Chosen {
     /// The session has logged in with this collation id.
     pub fn by_login(id: u16) -> Self {
-        Self { names: Choice::Login(id), connection: Choice::Login(id) }
+        Self { names: Choice::Login, connection: Choice::Login, login: id }
     }
 
     /// A SET decided this.
@@ -107,7 +109,7 @@ impl Chosen {
     pub fn settle(self, original: Option<&ServerInfo>, state: &mut State) -> Self {
         if DECIDE_CHARSETS.iter().any(|name| state.variables.get(name).is_some()) {
             // The client has chosen the defaults too.
-            return Self { names: Choice::Named, connection: Choice::Named };
+            return Self { names: Choice::Named, connection: Choice::Named, ..self };
         }
         // The character set of which a collation is the default.
         let of_default = |collation: &[u8]| {
@@ -121,7 +123,7 @@ impl Chosen {
         };
         // Client and results have the same collation, where they have one.
         let of_names = if state.variables.get(CLIENT_COLLATION).is_some() { CLIENT_COLLATION } else { RESULTS_COLLATION };
-        let chosen = Self { names: settled(self.names, of_names), connection: settled(self.connection, "collation_connection") };
+        let chosen = Self { names: settled(self.names, of_names), connection: settled(self.connection, "collation_connection"), ..self };
         for (charset, collation) in PAIRS {
             if let Some(of) = state.variables.get(collation).and_then(|value| of_default(value)) {
                 state.variables.set(collation, None);
@@ -133,16 +135,16 @@ impl Chosen {
 
     /// Makes of a session's state the one in which it would be, had its client come to this server. All is [settled](Self::settle).
     pub fn leave_to(self, info: &ServerInfo, state: &mut State) {
-        if let (Choice::Login(id), Choice::Login(_)) = (self.names, self.connection)
+        if (self.names, self.connection) == (Choice::Login, Choice::Login)
             && state.variables.get("character_set_client").is_none()
-            && let Some(collation) = info.login_collation(id)
+            && let Some(collation) = info.login_collation(self.login)
         {
             // The original did not know this id.
             state.variables.set_names(collation);
         }
         let before = state.variables.clone();
         for (choice, name) in [(self.names, CLIENT_COLLATION), (self.names, RESULTS_COLLATION), (self.connection, "collation_connection")] {
-            let instead = state.variables.get(name).and_then(|collation| choice.instead(collation, info));
+            let instead = state.variables.get(name).and_then(|collation| choice.instead(self.login, collation, info));
             if let Some(instead) = instead {
                 state.variables.set(name, Some(instead.as_bytes()));
             }
