@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_session_is_small() {
         let size = std::mem::size_of::<Session>();
-        assert!(size <= 848, "{size} bytes");
+        assert!(size <= 856, "{size} bytes");
     }
 
     /// What a busy session writes to lies in here, and is cold each time that it is woken among hundreds.
