@@ -129,6 +129,19 @@ fn carrying_state_shows_no_warnings(flavor: Flavor) {
     shares_a_backend(flavor, script("test_d0", 33, first), script("test_d1", 45, second));
 }
 
+/// A reset and another login leave the number of rows that the last SELECT found.
+fn found_rows_outlast_resets(flavor: Flavor) {
+    let three = "SELECT 1 UNION SELECT 2 UNION SELECT 3";
+    let mut first = queries(&[three]);
+    first.push(Step::ResetConnection);
+    first.extend(queries(&["SELECT FOUND_ROWS()", three]));
+    let mut script_of_first = script("test_d0", 45, first);
+    let login = script_of_first.login.clone();
+    script_of_first.blocks[0].steps.push(Step::ChangeUser(login));
+    script_of_first.blocks[0].steps.extend(queries(&["SELECT FOUND_ROWS()"]));
+    shares_a_backend(flavor, script_of_first, script("test_d1", 45, queries(&["SELECT 1"; 6])));
+}
+
 /// MariaDB keeps an error over statements that use no table, also the error that no server knows of.
 fn errors_outlast_statements(flavor: Flavor) {
     let mut first = vec![Step::Prepare(0, "SELECT 1".to_owned()), Step::CloseStatement(0), Step::Execute(0, Vec::new())];
@@ -232,7 +245,8 @@ lab::each!(
     a_cursor_spoils_no_statement,
     ignore_space_stays,
     a_reset_backend_knows_its_schema,
-    errors_outlast_pins
+    errors_outlast_pins,
+    found_rows_outlast_resets
 );
 
 #[test]
