@@ -383,7 +383,7 @@ impl Asked {
     }
 
     /// Tells the other proxies who writes.
-    fn end(mut self: Box<Self>, writer: &ServerAddr, preferred: Option<&StandingOrder>) {
+    fn end(mut self, writer: &ServerAddr, preferred: Option<&StandingOrder>) {
         if let Some(order) = preferred {
             self.sharing.share_order(order, true);
         }
@@ -400,11 +400,11 @@ impl CompanyHold for Asked {
         let preferred = hostgroup.filter(|_| is_by_preference).map(|hostgroup| StandingOrder::Preferred(hostgroup, writer.clone()));
         match self.warning {
             _ if !self.may_be_given => preferred.iter().for_each(|order| self.sharing.note_own(&key(order).0, true)),
-            None => self.end(writer, preferred.as_ref()),
+            None => (*self).end(writer, preferred.as_ref()),
             // etcd has not answered, and the sessions here do not wait for it once more.
             Some(_) => {
                 let writer = writer.clone();
-                std::thread::spawn(move || self.end(&writer, preferred.as_ref()));
+                std::thread::spawn(move || (*self).end(&writer, preferred.as_ref()));
             }
         }
     }
