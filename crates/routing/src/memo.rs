@@ -40,12 +40,12 @@ struct TextEntry {
 pub struct Memo {
     owner: Option<Arc<()>>,
     pub(crate) hits: Option<Arc<[AtomicU64]>>,
-    classes: Halves<ClassKey, Known>,
+    classes: Halves<ClassKey, Known, MAX_CLASSES>,
     /// Plans in use: most classes have the same few.
     plans: HashSet<Arc<Plan>, foldhash::fast::RandomState>,
     plan_weight: usize,
     /// By class and the text's hash; texts are compared.
-    texts: Halves<(ClassKey, u64), Arc<TextEntry>>,
+    texts: Halves<(ClassKey, u64), Arc<TextEntry>, MAX_TEXTS>,
     hasher: foldhash::fast::RandomState,
     pub(crate) scratch: Scratch,
 }
@@ -87,11 +87,11 @@ impl Memo {
     }
 
     pub(crate) fn class(&mut self, key: &ClassKey) -> Option<Known> {
-        self.classes.get(key, MAX_CLASSES)
+        self.classes.get(key)
     }
 
     pub(crate) fn remember_class(&mut self, key: ClassKey, known: Known) {
-        self.classes.put(key, known, MAX_CLASSES);
+        self.classes.put(key, known);
     }
 
     /// The plan that is remembered already, if there is an equal one.
@@ -116,7 +116,7 @@ impl Memo {
             return None;
         }
         let key = (*class, self.hasher.hash_one(text));
-        let remembered = self.texts.get(&key, MAX_TEXTS)?;
+        let remembered = self.texts.get(&key)?;
         (*remembered.text == *text).then(|| remembered.outcome.clone())
     }
 
@@ -125,36 +125,36 @@ impl Memo {
             return;
         }
         let key = (class, self.hasher.hash_one(text));
-        self.texts.put(key, Arc::new(TextEntry { text: text.into(), outcome }), MAX_TEXTS);
+        self.texts.put(key, Arc::new(TextEntry { text: text.into(), outcome }));
     }
 }
 
-/// A map in two halves of age.
+/// A map in two halves of age, each of `MOST` entries at most.
 #[derive(Debug)]
-struct Halves<K, V> {
+struct Halves<K, V, const MOST: usize> {
     newer: HashMap<K, V, foldhash::fast::RandomState>,
     older: HashMap<K, V, foldhash::fast::RandomState>,
 }
 
-impl<K, V> Default for Halves<K, V> {
+impl<K, V, const MOST: usize> Default for Halves<K, V, MOST> {
     fn default() -> Self {
         Self { newer: HashMap::default(), older: HashMap::default() }
     }
 }
 
-impl<K: Hash + Eq, V: Clone> Halves<K, V> {
-    fn get(&mut self, key: &K, most: usize) -> Option<V> {
+impl<K: Hash + Eq, V: Clone, const MOST: usize> Halves<K, V, MOST> {
+    fn get(&mut self, key: &K) -> Option<V> {
         if let Some(value) = self.newer.get(key) {
             return Some(value.clone());
         }
         let (key, value) = self.older.remove_entry(key)?;
-        self.put(key, value.clone(), most);
+        self.put(key, value.clone());
         Some(value)
     }
 
-    /// Whatever enters the newer half enters here, so neither half has more than `most` entries.
-    fn put(&mut self, key: K, value: V, most: usize) {
-        if self.newer.len() >= most {
+    /// Whatever enters the newer half enters here, so neither half grows beyond its limit.
+    fn put(&mut self, key: K, value: V) {
+        if self.newer.len() >= MOST {
             self.older = std::mem::take(&mut self.newer);
         }
         self.newer.insert(key, value);
@@ -167,11 +167,11 @@ mod tests {
 
     #[test]
     fn what_is_used_again_takes_no_more_room() {
-        let mut halves = Halves::<u32, u32>::default();
+        let mut halves = Halves::<u32, u32, 4>::default();
         for round in 0..20 {
-            (0..3).for_each(|new| halves.put(round * 3 + new, 0, 4));
+            (0..3).for_each(|new| halves.put(round * 3 + new, 0));
             for old in 0..round * 3 {
-                halves.get(&old, 4);
+                halves.get(&old);
             }
             assert!(halves.newer.len() <= 4 && halves.older.len() <= 4, "round {round}");
         }
