@@ -93,8 +93,7 @@ impl OrderTicket {
     /// for no such lock.
     pub(crate) fn pass(&mut self) {
         if self.place.is_write() && !std::mem::replace(&mut self.is_passed, true) {
-            self.copying.run.overtaken.fetch_add(u64::from(!self.is_stuck), Ordering::Relaxed);
-            self.place.is_raced = true;
+            self.may_be_overtaken(!self.is_stuck);
             self.leave(|order, place| order.pass(place));
         }
     }
@@ -103,10 +102,15 @@ impl OrderTicket {
     /// this one ends, statements of transactions with locks may start out of order.
     pub(crate) fn stick(&mut self) {
         if self.place.is_write() && !std::mem::replace(&mut self.is_stuck, true) {
-            self.copying.run.overtaken.fetch_add(u64::from(!self.is_passed), Ordering::Relaxed);
-            self.place.is_raced = true;
+            self.may_be_overtaken(!self.is_passed);
             self.copying.stuck.send_modify(|stuck| *stuck += 1);
         }
+    }
+
+    /// Later statements may overtake it from now on. It counts once.
+    fn may_be_overtaken(&mut self, is_new: bool) {
+        self.copying.run.overtaken.fetch_add(u64::from(is_new), Ordering::Relaxed);
+        self.place.is_raced = true;
     }
 
     /// It starts out of order.

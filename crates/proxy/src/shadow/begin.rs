@@ -39,7 +39,7 @@ struct Probed {
 }
 
 /// What a rehearsal begins with, beside its row.
-struct Chosen {
+struct StartTerms {
     users: Vec<Arc<User>>,
     /// Addresses of the original's servers.
     original: Vec<String>,
@@ -89,15 +89,15 @@ pub(crate) fn begin(stats: &Arc<ProxyStats>, name: &str, seconds: Option<u64>) -
     if addresses(shared, plan.source).contains(&shadow) {
         return Err(format!("{shadow} is in source_hostgroup {} too: a rehearsal compares with another server", plan.source));
     }
-    let chosen = Chosen { users, original, shadow, seconds };
+    let terms = StartTerms { users, original, shadow, seconds };
     let (stats, plan, shadow) = (Arc::clone(stats), Arc::clone(plan), plan.shadow);
-    let then = move |state| begin_with(&stats, &plan, chosen, state);
+    let then = move |state| begin_with(&stats, &plan, terms, state);
     Ok(Rehearsed::Look(ShadowLook { shadow, then: Box::new(then) }))
 }
 
 /// The same, of which so much is known.
-fn begin_with(stats: &Arc<ProxyStats>, plan: &Arc<Rehearsal>, chosen: Chosen, state: ShadowState) -> Result<Rehearsed, String> {
-    let Chosen { users, original, shadow, seconds } = chosen;
+fn begin_with(stats: &Arc<ProxyStats>, plan: &Arc<Rehearsal>, terms: StartTerms, state: ShadowState) -> Result<Rehearsed, String> {
+    let StartTerms { users, original, shadow, seconds } = terms;
     let (replication, warning) = match state {
         ShadowState::Left(seen) => return Err(format!("{seen}. It has writes of its own since, so no rehearsal can use it")),
         // START ends its replication.

@@ -16,6 +16,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use wire::codes;
 use wire::command::Command;
@@ -50,39 +51,18 @@ impl Player {
         }
         // It is used from now on.
         self.early = None;
-        let original_us = command.original.as_ref().map_or(0, |(_, time_us)| *time_us);
-        let limit_ms = self.copying.run.plan.order_wait_ms + MAX_RUN_MS + original_us / 100;
+        let limit_ms = self.copying.run.plan.order_wait_ms + MAX_RUN_MS + original_us(&command) / 100;
         let was_open = self.is_in_transaction();
         self.has_role |= mirror::may_set_role(&command.analysis);
         self.is_raced = ticket.as_ref().is_some_and(OrderTicket::is_raced) || was_open && self.is_raced;
-        // Of others, a part may be committed.
         let Analysis { kind, facts, .. } = command.analysis;
         // Data definitions wait for no row, and those behind them need what they define.
         let defines = matches!(kind, Kind::Ddl | Kind::CreateTemporaryTable | Kind::DropTable | Kind::LockTables | Kind::FlushReadLock);
+        // Of others than these, a part may be committed.
         let is_rows = matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
         let is_whole = is_rows && !facts.contains(Facts::MULTI);
         for attempt in 1.. {
-            let patience = self.patience(original_us);
-            let heard = {
-                let mut act = pin!(timeout(Duration::from_millis(limit_ms), self.act(&command)));
-                let mut heard = timeout(patience, &mut act).await;
-                if heard.is_err()
-                    && let Some(ticket) = &mut ticket
-                    && !defines
-                {
-                    if is_whole {
-                        ticket.pass();
-                    }
-                    heard = timeout(patience, &mut act).await;
-                    if heard.is_err() {
-                        ticket.stick();
-                    }
-                }
-                match heard {
-                    Ok(heard) => heard,
-                    Err(_) => act.await,
-                }
-            };
+            let heard = self.heard(&command, ticket.as_mut().filter(|_| !defines), is_whole, limit_ms).await;
             self.is_raced |= ticket.as_ref().is_some_and(OrderTicket::is_raced);
             self.has_locks = self.is_in_transaction() && (was_open && self.has_locks || ticket.as_ref().is_some_and(OrderTicket::is_write));
             match heard {
@@ -98,6 +78,31 @@ impl Player {
                 Err(_) => return self.break_off(GaveUp::Failed, &format!("a statement still ran after {limit_ms} ms")),
             }
         }
+    }
+
+    /// What the shadow answers within `limit_ms`. If that takes long, the others pass a statement that leaves nothing half done (`is_whole`),
+    /// and then leave the order for any; without a ticket they wait.
+    async fn heard(
+        &mut self,
+        command: &CopiedCommand,
+        ticket: Option<&mut OrderTicket>,
+        is_whole: bool,
+        limit_ms: u64,
+    ) -> Result<io::Result<Option<Heard>>, Elapsed> {
+        let patience = self.patience(original_us(command));
+        let mut act = pin!(timeout(Duration::from_millis(limit_ms), self.act(command)));
+        let Some(ticket) = ticket else { return act.await };
+        if let Ok(heard) = timeout(patience, &mut act).await {
+            return heard;
+        }
+        if is_whole {
+            ticket.pass();
+        }
+        if let Ok(heard) = timeout(patience, &mut act).await {
+            return heard;
+        }
+        ticket.stick();
+        act.await
     }
 
     /// How long a statement may run until the others pass it. Always longer than at the original: a shadow as fast as that keeps the order.
@@ -326,6 +331,11 @@ fn doubt(first: Class, original: &Answer, shadow: &Answer) -> Doubt {
         () if [original.error, shadow.error].into_iter().flatten().any(rehearsal::is_of_locks) => Doubt::Locks,
         () => Doubt::Overlap,
     }
+}
+
+/// How long the original's server took, us; 0 for what is not compared.
+fn original_us(command: &CopiedCommand) -> u64 {
+    command.original.as_ref().map_or(0, |(_, time_us)| *time_us)
 }
 
 /// Whether servers need not agree because the statement shows what is theirs.
