@@ -455,35 +455,17 @@ pub(super) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
     let planned = |run: &Run| PLAN_ENDS.iter().map(|end| (end.name().to_owned(), run.plans(*end))).collect();
     let queued = |run: &Run| vec![(String::new(), run.queued_bytes())];
     let rechecks = |run: &Run| vec![(String::new(), run.rechecks.load(Ordering::Relaxed))];
-    let waited = runs.iter().map(|run| Sample {
-        suffix: "",
-        labels: vec![("rehearsal", run.plan.name.to_string())],
-        value: run.waited_us.load(Ordering::Relaxed) as f64 / 1e6,
-    });
-    let behind = runs.iter().map(|run| Sample {
-        suffix: "",
-        labels: vec![("rehearsal", run.plan.name.to_string())],
-        value: behind_ms(stats, run) as f64 / 1e3,
-    });
-    let busy = runs.iter().map(|run| Sample {
-        suffix: "",
-        labels: vec![("rehearsal", run.plan.name.to_string())],
-        value: run.busy_ns.load(Ordering::Relaxed) as f64 / 1e9,
-    });
+    let seconds = |value: &dyn Fn(&Run) -> f64| {
+        let of = |run: &Arc<Run>| Sample { suffix: "", labels: vec![("rehearsal", run.plan.name.to_string())], value: value(run) };
+        runs.iter().map(of).collect::<Vec<_>>()
+    };
+    let waited = seconds(&|run| run.waited_us.load(Ordering::Relaxed) as f64 / 1e6);
+    let behind = seconds(&|run| behind_ms(stats, run) as f64 / 1e3);
+    let busy = seconds(&|run| run.busy_ns.load(Ordering::Relaxed) as f64 / 1e9);
     vec![
-        family("tidegate_rehearsal_busy_seconds_total", Counter, "How long the proxy's threads worked on what is repeated", busy.collect()),
-        family(
-            "tidegate_rehearsal_waited_seconds_total",
-            Counter,
-            "How long clients waited for room in the queue (on_full=wait)",
-            waited.collect(),
-        ),
-        family(
-            "tidegate_rehearsal_behind_seconds",
-            Gauge,
-            "Age of the oldest command that waits for the shadow (mode all)",
-            behind.collect(),
-        ),
+        family("tidegate_rehearsal_busy_seconds_total", Counter, "How long the proxy's threads worked on what is repeated", busy),
+        family("tidegate_rehearsal_waited_seconds_total", Counter, "How long clients waited for room in the queue (on_full=wait)", waited),
+        family("tidegate_rehearsal_behind_seconds", Gauge, "Age of the oldest command that waits for the shadow (mode all)", behind),
         family("tidegate_rehearsal_compared_total", Counter, "Answers that were compared, by class", each("class", &classes)),
         family(
             "tidegate_rehearsal_sessions_given_up_total",
