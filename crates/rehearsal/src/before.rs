@@ -18,7 +18,7 @@ impl Before {
         Self(ran.into_iter().take(MAX_DIGESTS).map(|ran| (ran.digest, [ran.count, ran.sum_us])).collect())
     }
 
-    /// What of it ran since then. A digest with fewer runs than before was evicted from the statistics meanwhile, and has begun anew.
+    /// What of it ran since then. A digest with fewer runs than before was evicted from the statistics, and counts from 0 again.
     pub fn since(&self, ran: Vec<Ran>) -> Vec<Ran> {
         let rest = |mut ran: Ran| {
             if let Some([count, sum_us]) = self.0.get(&ran.digest).filter(|[count, _]| *count <= ran.count) {

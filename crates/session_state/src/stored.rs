@@ -29,7 +29,7 @@ pub enum Body {
         role: bool,
         /// It may name tables, or reads user variables, which MySQL makes NULL then.
         has_more: bool,
-        /// It may define tables or views anew.
+        /// It may create, alter or drop tables or views.
         defines: bool,
         /// What it calls, with schemas.
         calls: Rc<[Routine]>,

@@ -37,7 +37,7 @@ pub struct Code {
     pub role: bool,
     /// It may name tables: triggers may run, and what views call.
     pub tables: bool,
-    /// It may define tables or views anew, also by dynamic SQL. Temporary tables do not count: servers report them.
+    /// It may create, alter or drop tables or views, also by dynamic SQL. Temporary tables do not count: servers report them.
     pub defines: bool,
     /// The called routines that are not built in.
     pub calls: Vec<Routine>,

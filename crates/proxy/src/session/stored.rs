@@ -38,7 +38,7 @@ enum Verdict {
 /// What routines may have left.
 #[derive(Clone, Copy, Default)]
 struct LeftByCode {
-    /// State that servers do not tell of.
+    /// Session state that servers do not report.
     state: bool,
     /// The same, and perhaps a role.
     role: bool,

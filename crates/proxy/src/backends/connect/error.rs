@@ -18,7 +18,7 @@ pub(crate) enum ConnectError {
     Lacks(String),
     /// It answered `init_connect` with an error: another user may be allowed what this one is not.
     InitConnect(ServerError),
-    /// TLS was refused, on either side, or its files cannot be used. It concerns the user alone who has parameters of its own.
+    /// TLS was refused, on either side, or its files cannot be used. For a user with TLS parameters of its own, it concerns that user only.
     Tls(String),
     /// The server refused this user.
     Login(ServerError),
